@@ -1,0 +1,1 @@
+"""Benchmarks that a user can run: ``python -m bench.NAME [--quick] --json FILE``."""

@@ -1,0 +1,122 @@
+"""What all benchmarks share: rows with bars, the command line, the JSON document.
+
+A row holds if its value meets its bar; a skipped row neither holds nor fails. The process exits with 0 if
+every row holds and with 1 if one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+import transformers
+
+import graphsink
+from graphsink.runtime.machine import machine_facts
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured figure.
+
+    Attributes:
+        name: what was measured, in words.
+        value: the figure; ``None`` if skipped.
+        unit: its unit.
+        bar: what it must reach; ``None`` for a figure that is only reported.
+        better: whether lower or higher figures are better.
+        skipped: why it was not measured, if it was not.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    bar: float | None
+    better: Literal["lower", "higher"]
+    skipped: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bar is met; reported and skipped rows hold."""
+        if self.bar is None or self.value is None:
+            return self.skipped is not None or self.bar is None
+        return self.value <= self.bar if self.better == "lower" else self.value >= self.bar
+
+    def as_dict(self) -> dict[str, object]:
+        """The row of the JSON document."""
+        document = {**asdict(self), "holds": self.holds}
+        if self.skipped is None:
+            del document["skipped"]
+        return document
+
+
+def skipped(name: str, unit: str, bar: float | None, better: Literal["lower", "higher"], why: str) -> Row:
+    """A row that was not measured."""
+    return Row(name, None, unit, bar, better, skipped=why)
+
+
+def interleave(rounds: int, *contenders: Callable[[], float]) -> list[list[float]]:
+    """Run the contenders in turn, A B A B …, so that drift of the machine meets all of them alike.
+
+    Returns:
+        one list of figures per contender.
+    """
+    figures: list[list[float]] = [[] for _ in contenders]
+    for _ in range(rounds):
+        for contender, values in zip(contenders, figures, strict=True):
+            values.append(contender())
+    return figures
+
+
+def median_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
+    """Median of the pairwise ratios of two interleaved series."""
+    return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
+def timed_ms(action: Callable[[], object]) -> float:
+    """Wall time of one call in ms."""
+    started = time.perf_counter()
+    action()
+    return (time.perf_counter() - started) * 1e3
+
+
+def main(name: str, measure: Callable[[bool], Iterable[Row]]) -> None:
+    """Command line of a benchmark; ``measure(quick)`` yields its rows. Exits the process."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
+    parser.add_argument("--quick", action="store_true", help="under 50 s; marks what it skips")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    arguments = parser.parse_args()
+    rows = list(_printed(measure(arguments.quick)))
+    if arguments.json is not None:
+        document = {"machine": _machine(), "rows": [row.as_dict() for row in rows]}
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+    sys.exit(0 if all(row.holds for row in rows) else 1)
+
+
+def _printed(rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
+        verdict = "skip" if row.skipped else ("ok" if row.holds else "FAIL")
+        value = row.skipped if row.value is None else f"{row.value:.4g} {row.unit}"
+        bar = "" if row.bar is None else f" (bar: {'<=' if row.better == 'lower' else '>='} {row.bar:g})"
+        print(f"{verdict:4}  {row.name}: {value}{bar}", flush=True)
+        yield row
+
+
+def _machine() -> dict[str, object]:
+    facts = machine_facts()
+    return {
+        "cpu": facts.brand,
+        "isa": str(facts.isa),
+        "threads": facts.threads,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "graphsink": graphsink.__version__,
+    }

@@ -1,0 +1,88 @@
+"""Shows generated text while it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from graphsink.engine.request import RequestOutput, TokenEvent
+from graphsink.recipe.prompt_values import PromptItem
+
+SHOWN_PROMPT_CHARACTERS = 200
+
+
+class TokenPrinter:
+    """Prints token events: as they come, or per finished request when several decode together.
+
+    Args:
+        out: where to print.
+        prompts: in the order of the events' indices.
+        has_text: whether events carry text; token ids are printed otherwise.
+        one_by_one: whether at most one request generates at a time.
+        headings: print the prompt before each text.
+        enabled: ``False`` prints nothing.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        prompts: Sequence[PromptItem],
+        *,
+        has_text: bool,
+        one_by_one: bool,
+        headings: bool,
+        enabled: bool,
+    ) -> None:
+        self._out, self._prompts = out, prompts
+        self._has_text, self._one_by_one = has_text, one_by_one
+        self._headings, self._enabled = headings, enabled
+        self._pieces: dict[int, list[str]] = {}
+        self._shown: set[int] = set()
+        self._open: int | None = None
+
+    def __call__(self, event: TokenEvent) -> None:
+        """Take one event."""
+        if not self._enabled:
+            return
+        piece = event.text if self._has_text else ("" if event.token_id is None else f" {event.token_id}")
+        if self._one_by_one:
+            self._start(event.index)
+            self._write(piece)
+        else:
+            self._pieces.setdefault(event.index, []).append(piece)
+        if event.finish_reason is not None:
+            self._show(event.index)
+
+    def finish(self, outputs: Sequence[RequestOutput]) -> None:
+        """Print what has not been shown: texts of an interrupted run."""
+        if not self._enabled:
+            return
+        for index, output in enumerate(outputs):
+            if index not in self._shown and output.token_ids:
+                self._show(index)
+
+    def _show(self, index: int) -> None:
+        self._start(index)
+        self._write("".join(self._pieces.pop(index, [])))
+        self._write("\n")
+        self._shown.add(index)
+        self._open = None
+
+    def _start(self, index: int) -> None:
+        if self._open == index:
+            return
+        self._open = index
+        if self._headings:
+            self._write(f"\n>>> {_preview(self._prompts[index])}\n")
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+
+def _preview(prompt: PromptItem) -> str:
+    text = prompt.text
+    if text is None:
+        text = f"{len(prompt.token_ids or ())} token ids"
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN_PROMPT_CHARACTERS else text[:SHOWN_PROMPT_CHARACTERS] + "…"

@@ -1,0 +1,117 @@
+"""The tensors of one forward, built from what the scheduler chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphsink.engine.kv_cache import KVCacheManager
+from graphsink.engine.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBatch:
+    """Inputs of one forward over T packed tokens of B sequences.
+
+    Attributes:
+        input_ids: int64 [1, T].
+        position_ids: int64 [1, T], position of each token in its own sequence.
+        slot_mapping: int64 [T], KV slot of each token.
+        block_table: int32 [B, M], blocks of each sequence, padded with the null block 0.
+        query_start: int32 [B + 1], first token of each sequence; ends with T.
+        seq_lens: int32 [B], tokens in the KV cache after this forward.
+        logits_to_keep: int64 [B], index of the last token of each sequence.
+        is_prefill: whether the sequences start in this forward.
+        kv_tokens: sum of ``seq_lens``: tokens whose keys and values are read.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    slot_mapping: Tensor
+    block_table: Tensor
+    query_start: Tensor
+    seq_lens: Tensor
+    logits_to_keep: Tensor
+    is_prefill: bool
+    kv_tokens: int
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return self.input_ids.shape[1]
+
+    @property
+    def num_sequences(self) -> int:
+        """B."""
+        return self.seq_lens.shape[0]
+
+
+class BatchBuilder:
+    """Builds forward batches; remembers the block table while the same requests decode.
+
+    Block tables only change when requests join or leave, because admission reserves all blocks of a
+    request: see `graphsink.engine.kv_cache`.
+    """
+
+    def __init__(self, kv: KVCacheManager) -> None:
+        self._kv = kv
+        self._decode_ids: tuple[int, ...] = ()
+        self._decode_table = torch.empty(0, 0, dtype=torch.int32)
+        self._decode_rows = torch.empty(0, dtype=torch.int32)
+
+    def prefill(self, requests: Sequence[Request]) -> ForwardBatch:
+        """All prompt tokens of ``requests``, packed one after another."""
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slots: list[Tensor] = []
+        starts = [0]
+        for request in requests:
+            length = len(request.prompt_token_ids)
+            token_ids += request.prompt_token_ids
+            positions += range(length)
+            slots.append(torch.from_numpy(self._kv.slots(request.request_id, 0, length)))
+            starts.append(starts[-1] + length)
+        query_start = torch.tensor(starts, dtype=torch.int32)
+        return ForwardBatch(
+            input_ids=torch.tensor(token_ids).unsqueeze(0),
+            position_ids=torch.tensor(positions).unsqueeze(0),
+            slot_mapping=torch.cat(slots),
+            block_table=self._block_table(requests),
+            query_start=query_start,
+            seq_lens=query_start.diff(),
+            logits_to_keep=query_start[1:].long() - 1,
+            is_prefill=True,
+            kv_tokens=len(token_ids),
+        )
+
+    def decode(self, requests: Sequence[Request]) -> ForwardBatch:
+        """The newest token of each request, which is not in the KV cache yet."""
+        request_ids = tuple(request.request_id for request in requests)
+        if request_ids != self._decode_ids:
+            self._decode_ids = request_ids
+            self._decode_table = self._block_table(requests)
+            self._decode_rows = torch.arange(len(requests) + 1, dtype=torch.int32)
+        lengths = [request.num_tokens for request in requests]
+        slots = [
+            self._kv.slot_for(r.request_id, length - 1) for r, length in zip(requests, lengths, strict=True)
+        ]
+        seq_lens = torch.tensor(lengths, dtype=torch.int32)
+        return ForwardBatch(
+            input_ids=torch.tensor([[request.output_token_ids[-1] for request in requests]]),
+            position_ids=(seq_lens.long() - 1).unsqueeze(0),
+            slot_mapping=torch.tensor(slots),
+            block_table=self._decode_table,
+            query_start=self._decode_rows,
+            seq_lens=seq_lens,
+            logits_to_keep=self._decode_rows[:-1].long(),
+            is_prefill=False,
+            kv_tokens=sum(lengths),
+        )
+
+    def _block_table(self, requests: Sequence[Request]) -> Tensor:
+        tables = [self._kv.block_table(request.request_id) for request in requests]
+        width = max(len(table) for table in tables)
+        return torch.tensor([table + [0] * (width - len(table)) for table in tables], dtype=torch.int32)

@@ -1,0 +1,1 @@
+"""Reports: render what was measured and recorded; nothing is computed anew here."""
