@@ -10,7 +10,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ class Row:
         name: what was measured, in words.
         value: the figure; ``None`` if skipped.
         unit: its unit.
-        bar: what it must reach; ``None`` for a figure that is only reported.
+        bar: what it must reach.
         better: whether lower or higher figures are better.
         skipped: why it was not measured, if it was not.
     """
@@ -39,15 +38,15 @@ class Row:
     name: str
     value: float | None
     unit: str
-    bar: float | None
+    bar: float
     better: Literal["lower", "higher"]
     skipped: str | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether the bar is met; reported and skipped rows hold."""
-        if self.bar is None or self.value is None:
-            return self.skipped is not None or self.bar is None
+        """Whether the bar is met; a skipped row does not fail."""
+        if self.value is None:
+            return self.skipped is not None
         return self.value <= self.bar if self.better == "lower" else self.value >= self.bar
 
     def as_dict(self) -> dict[str, object]:
@@ -58,34 +57,14 @@ class Row:
         return document
 
 
-def skipped(name: str, unit: str, bar: float | None, better: Literal["lower", "higher"], why: str) -> Row:
+def skipped(name: str, unit: str, bar: float, better: Literal["lower", "higher"], why: str) -> Row:
     """A row that was not measured."""
     return Row(name, None, unit, bar, better, skipped=why)
-
-
-def interleave(rounds: int, *contenders: Callable[[], float]) -> list[list[float]]:
-    """Run the contenders in turn, A B A B …, so that drift of the machine meets all of them alike.
-
-    Returns:
-        one list of figures per contender.
-    """
-    figures: list[list[float]] = [[] for _ in contenders]
-    for _ in range(rounds):
-        for contender, values in zip(contenders, figures, strict=True):
-            values.append(contender())
-    return figures
 
 
 def median_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
     """Median of the pairwise ratios of two interleaved series."""
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
-
-
-def timed_ms(action: Callable[[], object]) -> float:
-    """Wall time of one call in ms."""
-    started = time.perf_counter()
-    action()
-    return (time.perf_counter() - started) * 1e3
 
 
 def main(name: str, measure: Callable[[bool], Iterable[Row]]) -> None:
@@ -105,8 +84,8 @@ def _printed(rows: Iterable[Row]) -> Iterator[Row]:
     for row in rows:
         verdict = "skip" if row.skipped else ("ok" if row.holds else "FAIL")
         value = row.skipped if row.value is None else f"{row.value:.4g} {row.unit}"
-        bar = "" if row.bar is None else f" (bar: {'<=' if row.better == 'lower' else '>='} {row.bar:g})"
-        print(f"{verdict:4}  {row.name}: {value}{bar}", flush=True)
+        sign = "<=" if row.better == "lower" else ">="
+        print(f"{verdict:4}  {row.name}: {value} (bar: {sign} {row.bar:g})", flush=True)
         yield row
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
+import time
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel, StaticCache
+
+from graphsink import LLM, SamplingParams
+from graphsink.engine.forward_batch import BatchBuilder
 
 
 @torch.inference_mode()
@@ -38,7 +42,12 @@ def teacher_forced_logits(model: PreTrainedModel, tokens: Sequence[int]) -> Tens
 
 
 class StaticCacheDecoder:
-    """The decode step of transformers' own eager mode: SDPA attention, static cache, batch 1."""
+    """The decode step of transformers' own eager mode: SDPA attention, static cache, batch 1.
+
+    Attributes:
+        token: the newest token.
+        forward_ms: time of the last forward, without choosing the token.
+    """
 
     def __init__(self, model: PreTrainedModel, prompt: Sequence[int], max_length: int) -> None:
         self._model = model
@@ -47,6 +56,7 @@ class StaticCacheDecoder:
         # The argument was renamed; transformers documents `cache` from 5.2x on.
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
         self._position = 0
+        self.forward_ms = 0.0
         self.token = self._forward(list(prompt))
 
     def step(self) -> int:
@@ -58,6 +68,7 @@ class StaticCacheDecoder:
     def _forward(self, tokens: list[int]) -> int:
         positions = torch.arange(self._position, self._position + len(tokens)).unsqueeze(0)
         self._position += len(tokens)
+        started = time.perf_counter()
         output = self._model(
             input_ids=torch.tensor([tokens]),
             position_ids=positions,
@@ -65,6 +76,7 @@ class StaticCacheDecoder:
             logits_to_keep=1,
             **{self._cache_argument: self._cache},
         )
+        self.forward_ms = (time.perf_counter() - started) * 1e3
         return int(output.logits[0, -1].argmax())
 
 
@@ -77,3 +89,23 @@ def reference_copy(module: PreTrainedModel, attn_implementation: str = "eager") 
     model.load_state_dict(module.state_dict())
     model.generation_config = GenerationConfig()
     return model.eval()
+
+
+def paged_teacher_forced_logits(llm: LLM, tokens: Sequence[int], prompt_length: int) -> Tensor:
+    """Logits of graphsink's paged path, in float32: prefill of the prompt, then one decode per given token.
+
+    Returns:
+        [len(tokens) - prompt_length, vocabulary]: the predictions of all tokens after the prompt.
+    """
+    engine = llm.engine
+    request = engine.new_request(list(tokens[:prompt_length]), SamplingParams(max_new_tokens=1))
+    engine.kv.admit(request.request_id, len(tokens))
+    builder = BatchBuilder(engine.kv)
+    try:
+        logits = [engine.executor.forward(builder.prefill([request]))]
+        for token in tokens[prompt_length:-1]:
+            request.output_token_ids.append(token)
+            logits.append(engine.executor.forward(builder.decode([request])))
+    finally:
+        engine.kv.release(request.request_id)
+    return torch.cat(logits).float()

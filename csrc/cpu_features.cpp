@@ -13,6 +13,7 @@
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
+#include <cstdio>
 #include <fstream>
 #endif
 

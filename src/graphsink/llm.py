@@ -17,7 +17,7 @@ from graphsink.engine.engine import Engine, check_execution_mode
 from graphsink.engine.metrics import GenerationMetrics, WarmupReport
 from graphsink.engine.model.loading import load_model
 from graphsink.engine.request import Request, RequestOutput, TokenEvent
-from graphsink.errors import PromptError, RecipeValueError
+from graphsink.errors import EngineError, PromptError, RecipeValueError
 from graphsink.recipe.loader import LoadedRecipe, load_recipe, recipe_from_dict
 from graphsink.recipe.prompt_values import PromptItem
 from graphsink.recipe.prompts import load_prompts, prompts_from_values, truncate_prompt
@@ -92,7 +92,7 @@ class LLM:
             available_bytes=_available_bytes,
             progress=lambda fraction: self._report(LoadProgress("weights", fraction)),
         )
-        self.engine = Engine(self.model, self.recipe, available_bytes=_available_bytes())
+        self._engine: Engine | None = Engine(self.model, self.recipe, available_bytes=_available_bytes())
         self.load_s = time.perf_counter() - started
         self._report(LoadProgress("warm-up", 0.0))
         self.warmup: WarmupReport = self.engine.warm_up()
@@ -108,8 +108,17 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """Release weights and KV cache. The object cannot be used afterwards."""
-        del self.engine, self.model
+        """Release weights and KV cache. Generating afterwards is an `EngineError`."""
+        if self._engine is not None:
+            self._engine = None
+            del self.model
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; raises `EngineError` after `close`."""
+        if self._engine is None:
+            raise EngineError("this LLM was closed", hint="load it again with graphsink.LLM(...)")
+        return self._engine
 
     @property
     def notes(self) -> list[str]:
@@ -140,8 +149,10 @@ class LLM:
         """
         with self.engine.generating(self._requests(prompts, sampling)) as generation:
             self.metrics = generation.metrics
+            # Held by name: an iterator that only the loop holds is closed before the handler below runs.
+            events = generation.events()
             try:
-                for event in generation.events():
+                for event in events:
                     if on_token is not None:
                         on_token(event)
             except KeyboardInterrupt:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tiny_models import edit_json, family_values, write_model_directory
 
 from graphsink.config import ModelSection
 from graphsink.engine.model.configuration import load_configuration
 from graphsink.engine.model.model_source import ModelSource, SourceKind
 from graphsink.errors import GraphsinkError, ModelFileError, RecipeValueError, UnsupportedModelError
+from support.tiny_models import edit_json, family_values, write_model_directory
 
 
 def refuse(values: dict[str, Any], kind: type[GraphsinkError], **section: Any) -> GraphsinkError:
@@ -44,7 +44,10 @@ def test_a_missing_type() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"model_type": "mixtral", "num_local_experts": 8}, "'mixtral' is a mixture-of-experts model (num_local_experts: 8)"),
+        (
+            {"model_type": "mixtral", "num_local_experts": 8},
+            "'mixtral' is a mixture-of-experts model (num_local_experts: 8)",
+        ),
         ({"model_type": "qwen2_moe", "num_experts": 60}, "(num_experts: 60)"),
         ({"model_type": "deepseek_v3", "n_routed_experts": 256}, "(n_routed_experts: 256)"),
         ({"model_type": "ernie4_5_moe", "moe_num_experts": 64}, "(moe_num_experts: 64)"),
@@ -78,6 +81,8 @@ def test_a_quantised_checkpoint_names_its_method() -> None:
     values = family_values("llama") | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
     error = refuse(values, UnsupportedModelError)
     assert error.what.startswith("the checkpoint is quantised (quant_method: gptq)")
+    unnamed = refuse(family_values("llama") | {"quantization_config": {}}, UnsupportedModelError)
+    assert unnamed.what.startswith("the checkpoint is quantised (quant_method: unnamed)")
 
 
 def test_values_that_transformers_does_not_accept(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tiny_models import edit_json, write_tokenizer
 from transformers import AutoConfig
 
 from graphsink.config import ModelSection
 from graphsink.engine.model.model_source import ModelSource, SourceKind
 from graphsink.engine.model.tokenizer import TokenizerHandle, load_tokenizer
 from graphsink.errors import PromptError, RecipeValueError, TokenizerError, UnsupportedModelError
+from support.tiny_models import edit_json, write_tokenizer
 
 
 def load(directory: Path, vocab_size: int = 320, **section: Any) -> TokenizerHandle:

@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from support import tiny_sample
 
 from graphsink.engine.model import sample
 from graphsink.engine.model.sample import fetch_sample, sample_directory
 from graphsink.errors import SampleError
+from support import tiny_sample
 
 
 @pytest.fixture
@@ -161,7 +161,9 @@ def test_a_model_that_cannot_be_converted(
     changed = dataclasses.replace(entry, sha256=digest)
     monkeypatch.setattr(sample, "SAMPLES", MappingProxyType({tiny_sample.NAME: changed}))
     error = refuse(tmp_path, wheel=wheel)
-    assert error.what.startswith("the sample model cannot be converted: 'tiny.gguf' is not a usable GGUF file")
+    assert error.what.startswith(
+        "the sample model cannot be converted: 'tiny.gguf' is not a usable GGUF file"
+    )
 
 
 def test_a_full_disk(tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

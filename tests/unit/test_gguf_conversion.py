@@ -10,8 +10,6 @@ import numpy
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.tiny_gguf import all_float32, mixed_types, permute, write_gguf
-from support.tiny_models import build_model, family_values, train_backend
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -23,6 +21,8 @@ from graphsink.engine.model.gguf_conversion import (
     unpermute_rows,
 )
 from graphsink.engine.model.model_source import ModelSource, SourceKind
+from support.tiny_gguf import all_float32, mixed_types, permute, write_gguf
+from support.tiny_models import build_model, family_values, train_backend
 
 TOKENS = torch.tensor([[5, 9, 200, 31, 7, 7, 42, 300, 11, 3, 77, 8]])
 
@@ -80,9 +80,13 @@ def test_large_tensors_are_dequantised_in_pieces_without_a_seam(
 ) -> None:
     model = build_model(family_values("llama"))
     write_gguf(tmp_path / "m.gguf", model, type_of=mixed_types)
-    whole = load_file(convert_gguf(tmp_path / "m.gguf", torch.float32, cache=tmp_path / "a") / "model.safetensors")
+    whole = load_file(
+        convert_gguf(tmp_path / "m.gguf", torch.float32, cache=tmp_path / "a") / "model.safetensors"
+    )
     monkeypatch.setattr("graphsink.engine.model.gguf_conversion.PIECE_BYTES", 7 * 64 * 4)
-    pieces = load_file(convert_gguf(tmp_path / "m.gguf", torch.float32, cache=tmp_path / "b") / "model.safetensors")
+    pieces = load_file(
+        convert_gguf(tmp_path / "m.gguf", torch.float32, cache=tmp_path / "b") / "model.safetensors"
+    )
     assert all(torch.equal(whole[name], pieces[name]) for name in whole)
 
 
@@ -154,7 +158,10 @@ def test_the_conversion_happens_once_per_content_and_type(tmp_path: Path) -> Non
     assert calls[-1] == 1.0
     assert calls == sorted(calls)
     count = len(calls)
-    assert convert_gguf(tmp_path / "m.gguf", torch.bfloat16, cache=tmp_path / "c", progress=calls.append) == first
+    assert (
+        convert_gguf(tmp_path / "m.gguf", torch.bfloat16, cache=tmp_path / "c", progress=calls.append)
+        == first
+    )
     assert len(calls) == count
     other_type = convert_gguf(tmp_path / "m.gguf", torch.float32, cache=tmp_path / "c")
     write_gguf(tmp_path / "m.gguf", build_model(family_values("llama"), seed=1))
@@ -163,13 +170,13 @@ def test_the_conversion_happens_once_per_content_and_type(tmp_path: Path) -> Non
 
 
 def _convert_in_process(path: str, cache: str, queue: multiprocessing.Queue) -> None:
-    torch.set_num_threads(1)
     queue.put(str(convert_gguf(Path(path), torch.float32, cache=Path(cache))))
 
 
+@pytest.mark.slow
 def test_two_processes_may_convert_the_same_file(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", build_model(family_values("llama")))
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     cache = tmp_path / "cache"
     workers = [
@@ -218,4 +225,8 @@ def test_the_converted_tokenizer_is_the_one_that_was_written(tmp_path: Path) -> 
     assert tokenizer.encode(text) == train_backend().encode(text).ids
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.chat_template is not None
-    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token_id) == ("<|im_start|>", "<|im_end|>", 0)
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token_id) == (
+        "<|im_start|>",
+        "<|im_end|>",
+        0,
+    )

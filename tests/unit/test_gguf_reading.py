@@ -7,10 +7,10 @@ from pathlib import Path
 import gguf
 import numpy
 import pytest
-from support.tiny_gguf import mixed_types, write_gguf
-from support.tiny_models import build_model, family_values
 
 from graphsink.engine.model.gguf_reading import as_written, looks_like_gguf, read_gguf
+from support.tiny_gguf import mixed_types, write_gguf
+from support.tiny_models import build_model, family_values
 
 
 def test_tensors_and_values_are_where_the_library_finds_them(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import gguf
 import pytest
-from support.tiny_gguf import write_gguf
-from support.tiny_models import build_model, family_values
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from graphsink.engine.model.gguf_reading import read_gguf
 from graphsink.engine.model.gguf_tokenizer import write_tokenizer
-
-
+from support.tiny_gguf import write_gguf
+from support.tiny_models import build_model, family_values
 
 
 def pieces(directory: Path, pre: str, text: str) -> list[str]:
@@ -30,7 +28,10 @@ def pieces(directory: Path, pre: str, text: str) -> list[str]:
     ("pre", "expected"),
     [
         ("gpt-2", ["it", "'s", " 2024", ",", " I", "'", "LL", " x", "==", "3", "\n\n", " ok"]),
-        ("smollm", ["it", "'s", " ", "2", "0", "2", "4", ",", " I", "'", "LL", " x", "==", "3", "\n\n", " ok"]),
+        (
+            "smollm",
+            ["it", "'s", " ", "2", "0", "2", "4", ",", " I", "'", "LL", " x", "==", "3", "\n\n", " ok"],
+        ),
         ("llama-bpe", ["it", "'s", " ", "202", "4", ",", " I", "'LL", " x", "==", "3", "\n\n", " ok"]),
         ("qwen2", ["it", "'s", " ", "2", "0", "2", "4", ",", " I", "'LL", " x", "==", "3", "\n\n", " ok"]),
     ],

@@ -26,6 +26,7 @@ LAYERS = (
     ("llm",),
     ("run_reporting",),
     ("cli", "server"),
+    ("__main__",),
 )
 RANK = {layer: rank for rank, row in enumerate(LAYERS) for layer in row}
 
@@ -126,6 +127,12 @@ def test_every_module_belongs_to_a_layer() -> None:
     layers = {layer_of(path) for path in MODULES} - {""}
     assert layers <= set(RANK)
     assert {"errors", "config", "records", "target", "runtime", "engine", "cli"} <= layers
+
+
+def test_every_folder_is_a_package() -> None:
+    """Without an ``__init__.py`` a folder is a namespace package, which tools treat in different ways."""
+    folders = {path.parent for path in MODULES}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
 def test_layers_import_downwards_only() -> None:

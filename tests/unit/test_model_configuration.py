@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tiny_models import FAMILIES, edit_json, family_values, write_model_directory
 
 from graphsink.config import ModelSection
 from graphsink.engine.model.configuration import ConfigurationResult, load_configuration
 from graphsink.engine.model.model_source import ModelSource, SourceKind
+from support.tiny_models import FAMILIES, edit_json, family_values, write_model_directory
 
 
 def from_values(values: dict[str, Any], **section: Any) -> ConfigurationResult:

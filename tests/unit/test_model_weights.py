@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.tiny_models import FAMILIES, build_model, family_values, write_model_directory
 from transformers import AutoConfig, PreTrainedConfig
 
 from graphsink.engine.model.model_source import ModelSource, SourceKind
 from graphsink.engine.model.safetensors_reading import FLOAT_TYPES, read_headers
 from graphsink.engine.model.weights import LoadedWeights, build_empty_model, load_weights, parameter_bytes
+from support.tiny_models import FAMILIES, build_model, family_values, write_model_directory
 
 RANDOM = ModelSource(SourceKind.RANDOM, written="")
 TOKENS = torch.tensor([[5, 9, 200, 31, 7, 42]])
@@ -103,11 +103,11 @@ def test_tensors_outside_the_model_are_noted(tmp_path: Path) -> None:
     assert load(model.config, tmp_path).notes == (note,)
 
 
-def test_layers_that_were_cut_off_are_neither_read_nor_noted(tmp_path: Path) -> None:
+def test_layers_that_were_cut_off_are_not_read(tmp_path: Path) -> None:
     model = write_model_directory(tmp_path, family_values("llama"))
     read = []
     loaded = load(config_of("llama", num_hidden_layers=1), tmp_path, progress=read.append)
-    assert loaded.notes == ()
+    assert loaded.notes == ("9 tensors of layers from 1 on were not read",)
     assert len(loaded.module.model.layers) == 1
     wanted = [name for name in model.state_dict() if ".layers.1." not in name and name != "lm_head.weight"]
     assert len(read) == len(wanted)

@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tiny_models import CHAT_TEMPLATE, family_values, train_backend, write_model_directory, write_tokenizer
 from transformers import AutoConfig, GenerationConfig
 
 from graphsink.config import ModelSection
 from graphsink.engine.model.model_source import ModelSource, SourceKind
 from graphsink.engine.model.tokenizer import TokenizerHandle, eos_token_ids, load_tokenizer
+from support.tiny_models import (
+    CHAT_TEMPLATE,
+    family_values,
+    train_backend,
+    write_model_directory,
+    write_tokenizer,
+)
 
 CONFIG = AutoConfig.for_model("llama", vocab_size=320, bos_token_id=1, eos_token_id=2)
 

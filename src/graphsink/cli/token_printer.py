@@ -37,6 +37,7 @@ class TokenPrinter:
         self._has_text, self._one_by_one = has_text, one_by_one
         self._headings, self._enabled = headings, enabled
         self._pieces: dict[int, list[str]] = {}
+        self._received: dict[int, int] = {}
         self._shown: set[int] = set()
         self._open: int | None = None
 
@@ -45,6 +46,7 @@ class TokenPrinter:
         if not self._enabled:
             return
         piece = event.text if self._has_text else ("" if event.token_id is None else f" {event.token_id}")
+        self._received[event.index] = self._received.get(event.index, 0) + len(event.text)
         if self._one_by_one:
             self._start(event.index)
             self._write(piece)
@@ -58,8 +60,15 @@ class TokenPrinter:
         if not self._enabled:
             return
         for index, output in enumerate(outputs):
-            if index not in self._shown and output.token_ids:
-                self._show(index)
+            if index in self._shown or not output.token_ids:
+                continue
+            # Text that was held back (half a character, the start of a stop text) is certain now.
+            held_back = (output.text or "")[self._received.get(index, 0) :]
+            if self._open == index:
+                self._write(held_back)
+            else:
+                self._pieces.setdefault(index, []).append(held_back)
+            self._show(index)
 
     def _show(self, index: int) -> None:
         self._start(index)

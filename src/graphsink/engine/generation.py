@@ -52,18 +52,17 @@ class Generation:
 
     def abort(self, reason: str) -> None:
         """End all unfinished requests with ``error``; what they have generated is kept."""
+        unfinished = [request for request in self._requests if not request.is_finished]
         self._engine.scheduler.abort_all(FinishReason.ERROR, reason)
-        for request in self._requests:
-            if not request.is_finished:
-                request.finish_reason, request.error = FinishReason.ERROR, reason
-            if request.error == reason:
-                self._streams[request.request_id].finish()
+        for request in unfinished:
+            # Some may not have reached the scheduler yet.
+            request.finish_reason, request.error = FinishReason.ERROR, reason
+            self._streams[request.request_id].finish()
             self._engine.sampler.forget(request.request_id)
 
     def release(self) -> None:
         """Give back what unfinished requests hold; called when the generation is left."""
-        if any(not request.is_finished for request in self._requests):
-            self.abort("the caller stopped reading")
+        self.abort("the caller stopped reading")
 
     def outputs(self) -> list[RequestOutput]:
         """Results in the order of the requests."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,14 @@ def load_configuration(source: ModelSource, section: ModelSection) -> Configurat
     code_notes = check_remote_code(source, section)
     text = _configuration_text(source, section, remote_code=bool(code_notes))
     refuse_unsupported(text)
-    config = _text_model(_build(source, section, text))
+    config = _build(source, section, text)
     full_layers = int(config.num_hidden_layers)
     wanted = section.known_custom_params.num_hidden_layers
     notes = list(code_notes)
     if wanted is not None and wanted != full_layers:
         _check_layers(wanted, full_layers)
-        config = _with_layers(config, wanted, full_layers)
+        with _reported(source, text.where):
+            config = _with_layers(config, wanted, full_layers)
         notes.append(f"{wanted} of {full_layers} layers run ({LAYERS_KEY}); the text will not make sense")
     return ConfigurationResult(config, _generation_config(source), full_layers, tuple(notes))
 
@@ -126,22 +128,30 @@ def _configuration_text(source: ModelSource, section: ModelSection, remote_code:
 
 def _build(source: ModelSource, section: ModelSection, text: ConfigurationText) -> PreTrainedConfig:
     """Let transformers read and validate the configuration."""
+    with _reported(source, text.where):
+        if source.directory is None:
+            values = {key: value for key, value in text.values.items() if key != "model_type"}
+            config = AutoConfig.for_model(text.values["model_type"], **values)
+        else:
+            config = AutoConfig.from_pretrained(
+                source.directory, local_files_only=True, trust_remote_code=section.trust_remote_code
+            )
+        if not isinstance(config, PreTrainedConfig):
+            raise TypeError(f"it gives a {type(config).__name__}")
+        config = _text_model(config)
+        if config.num_hidden_layers < 1:
+            raise ValueError("num_hidden_layers is below 1")
+    return config
+
+
+@contextmanager
+def _reported(source: ModelSource, where: str) -> Iterator[None]:
+    """Turn what transformers (or the model's own code) raises about a configuration into our errors."""
     try:
         with quiet_transformers():
-            if source.directory is None:
-                values = {key: value for key, value in text.values.items() if key != "model_type"}
-                config = AutoConfig.for_model(text.values["model_type"], **values)
-            else:
-                config = AutoConfig.from_pretrained(
-                    source.directory, local_files_only=True, trust_remote_code=section.trust_remote_code
-                )
-            if not isinstance(config, PreTrainedConfig):
-                raise TypeError(f"it gives a {type(config).__name__}")
-            if _text_model(config).num_hidden_layers < 1:
-                raise ValueError("num_hidden_layers is below 1")
-    except Exception as error:  # transformers and the model's own code raise what they like
-        raise _unreadable(source, text.where, error) from error
-    return config
+            yield
+    except Exception as error:  # they raise what they like
+        raise _unreadable(source, where, error) from error
 
 
 def _unreadable(source: ModelSource, where: str, error: Exception) -> GraphsinkError:

@@ -213,13 +213,15 @@ def configuration_values(file: GgufFile, name: str, architecture: GgufArchitectu
         UnsupportedModelError: a key that is not understood, by name and value.
     """
     prefix = f"{name}."
-    metadata = {
+    metadata: dict[str, Any] = {
         key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)
     }
     _refuse_unknown(file, prefix, metadata, architecture)
+    _check_numbers(file, prefix, metadata)
     for key in (*REQUIRED_KEYS, *architecture.required):
         if key not in metadata:
             raise ModelFileError(f"the GGUF file has no '{prefix}{key}'", where=str(file.path))
+    _check_layers(file, int(metadata["block_count"]))
     values: dict[str, Any] = {"model_type": architecture.model_type}
     for key, target in {**COMMON_KEYS, **architecture.keys}.items():
         if target and key in metadata:
@@ -256,6 +258,26 @@ def _refuse_unknown(
         raise UnsupportedModelError(
             f"the GGUF file gives '{prefix}{lists[0]}' per layer, which the conversion does not understand",
             where=f"{file.path}: {prefix}{lists[0]}",
+        )
+
+
+def _check_numbers(file: GgufFile, prefix: str, metadata: dict[str, Any]) -> None:
+    """Everything but the texts in `HARMLESS_VALUES` is a number, and none is below zero."""
+    for key, value in metadata.items():
+        number = isinstance(value, int | float) and math.isfinite(value) and value >= 0
+        if not number and not isinstance(HARMLESS_VALUES.get(key, (0,))[0], str):
+            raise ModelFileError(
+                f"the GGUF file sets '{prefix}{key}' to {value!r}, not to a number", where=str(file.path)
+            )
+
+
+def _check_layers(file: GgufFile, layers: int) -> None:
+    """A wrong count would otherwise build a model of that many layers to find out what is missing."""
+    stored = {name.split(".")[1] for name in file.tensors if name.startswith("blk.")}
+    if layers != len(stored):
+        raise ModelFileError(
+            f"the GGUF file announces {layers:,} layers and has tensors of {len(stored):,}",
+            where=str(file.path),
         )
 
 

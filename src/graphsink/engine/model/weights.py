@@ -112,12 +112,12 @@ def load_weights(
     needed = parameter_bytes(empty)
     _check_memory(needed, available_bytes)
     if source.kind is SourceKind.RANDOM:
-        module = _random_module(empty, config, dtype, attn_implementation, seed)
+        module = _random_module(empty, config, dtype, seed)
         notes = [f"weights are random (seed {seed}); the text will not make sense"]
         if progress is not None:
             progress(1.0)
     else:
-        module, notes = _stored_module(empty, config, source, dtype, attn_implementation, progress)
+        module, notes = _stored_module(empty, config, source, dtype, progress)
     module.requires_grad_(False)
     module.train(False)
     module.config.name_or_path = config.name_or_path
@@ -144,7 +144,7 @@ def _check_memory(needed: int, available_bytes: Callable[[], int] | None) -> Non
 
 
 def _random_module(
-    empty: PreTrainedModel, config: PreTrainedConfig, dtype: torch.dtype, attn_implementation: str, seed: int
+    empty: PreTrainedModel, config: PreTrainedConfig, dtype: torch.dtype, seed: int
 ) -> PreTrainedModel:
     """Fill the model by its own initialisation, straight in ``dtype``.
 
@@ -152,11 +152,9 @@ def _random_module(
     model on the CPU instead would draw each weight twice and hold the head beside the embedding it is
     tied to. The caller's random state is left as it was; the draw does not depend on threads.
     """
-    with torch.random.fork_rng(devices=[]), quiet_transformers():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module: PreTrainedModel = type(empty).from_pretrained(
-            None, config=config, state_dict={}, dtype=dtype, attn_implementation=attn_implementation
-        )
+        module, _ = _place(empty, config, dtype, {})
     return module
 
 
@@ -165,34 +163,55 @@ def _stored_module(
     config: PreTrainedConfig,
     source: ModelSource,
     dtype: torch.dtype,
-    attn_implementation: str,
     progress: Progress | None,
 ) -> tuple[PreTrainedModel, list[str]]:
+    """Read the source's files into the model; what does not fit exactly is an error or a note."""
     if source.directory is None:
         raise InternalError(f"the {source.kind} source '{source.written}' was not materialized first")
     stored = read_headers(source.directory)
-    cut = {name for name in stored if _beyond_last_layer(name, config.num_hidden_layers)}
-    wanted = {name: tensor for name, tensor in stored.items() if name not in cut}
+    layers = int(config.num_hidden_layers)
+    wanted = {name: tensor for name, tensor in stored.items() if not _beyond_last_layer(name, layers)}
     _check_shapes(empty, wanted)
-    state = _read_all(wanted, dtype, progress)
-    with quiet_transformers():
-        loaded: Any = type(empty).from_pretrained(
-            None,
-            config=config,
-            state_dict=state,
-            dtype=dtype,
-            attn_implementation=attn_implementation,
-            ignore_mismatched_sizes=True,  # to get them all by name; they are errors below
-            output_loading_info=True,
-        )
-    module, information = loaded
+    module, information = _place(empty, config, dtype, _read_all(wanted, dtype, progress))
     _check_information(information, source.directory)
-    unexpected = sorted(information["unexpected_keys"])
     notes = []
-    if unexpected:
-        names = first_names(unexpected)
-        notes.append(f"{len(unexpected)} tensors in the files are not part of the model: {names}")
+    if len(wanted) < len(stored):
+        notes.append(f"{len(stored) - len(wanted)} tensors of layers from {layers} on were not read")
+    if information["unexpected_keys"]:
+        names = first_names(information["unexpected_keys"])
+        count = len(information["unexpected_keys"])
+        notes.append(f"{count} tensors in the files are not part of the model: {names}")
     return module, notes
+
+
+def _place(
+    empty: PreTrainedModel, config: PreTrainedConfig, dtype: torch.dtype, state: dict[str, torch.Tensor]
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Let transformers build the model around ``state``; it takes the tensors as they are, without a copy.
+
+    Returns:
+        The model, and what transformers reports: missing, unexpected and mismatched keys.
+    """
+    try:
+        with quiet_transformers():
+            placed: Any = type(empty).from_pretrained(
+                None,
+                config=config,
+                state_dict=state,
+                dtype=dtype,
+                attn_implementation=empty.config._attn_implementation,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # to get them all by name; they are errors in the caller
+                output_loading_info=True,
+            )
+    except Exception as error:  # model code raises what it likes
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UnsupportedModelError(
+            f"transformers cannot fill this '{config.model_type}' model: {reason}",
+            where=config.name_or_path or None,
+        ) from error
+    module, information = placed
+    return module, information
 
 
 def _beyond_last_layer(name: str, layers: int) -> bool:

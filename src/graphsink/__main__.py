@@ -1,0 +1,5 @@
+"""``python -m graphsink`` is the ``graphsink`` command."""
+
+from graphsink.cli.main import main
+
+main()

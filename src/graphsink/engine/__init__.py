@@ -1,0 +1,1 @@
+"""The engine: loads a model, keeps its paged KV cache, schedules requests and samples tokens."""
