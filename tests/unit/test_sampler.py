@@ -10,6 +10,7 @@ import torch
 from graphsink.config import SamplingParams
 from graphsink.engine.request import Request
 from graphsink.engine.sampler import SampledToken, Sampler
+from graphsink.errors import NonFiniteLogitsError
 
 NEG_INF = float("-inf")
 
@@ -235,3 +236,36 @@ def test_logits_are_left_alone_and_may_need_grad_or_be_strided() -> None:
     tokens = sample_tokens(Sampler(40), logits, requests)
     assert tokens[0] == int(storage[:, 0].argmax())
     assert torch.equal(storage, before)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ([0.5, 2.0, 2.0, -9.0], 1),
+        ([NEG_INF, 2.0, NEG_INF, 1.0], 1),
+        ([-0.0, 0.0, -1.0, -2.0], 0),
+        ([-3.0, -1.0, -2.0, -1.0], 1),
+        ([1e-40, 0.0, -0.0, -1.0], 0),
+        ([1.0, float("nan"), 2.0, 0.0], None),
+        ([1.0, float("inf"), 2.0, 0.0], None),
+        ([NEG_INF, NEG_INF, NEG_INF, NEG_INF], None),
+    ],
+)
+def test_bfloat16_bit_patterns_order_as_numbers_do(row: list[float], expected: int | None) -> None:
+    """The integer comparison of the greedy path agrees with float32, also where signs and NaN interfere."""
+    logits = torch.tensor([row, [0.0, 0.0, 0.0, 1.0]], dtype=torch.bfloat16)
+    requests = [make_request(0), make_request(1)]
+    first, second = Sampler(4).sample(logits, requests)
+    assert getattr(first, "token_id", None) == expected
+    assert second == SampledToken(3)
+    in_float32 = Sampler(4).sample(logits.float(), requests)[0]
+    assert getattr(in_float32, "token_id", None) == expected
+
+
+def test_a_nan_with_sign_is_found_in_bfloat16() -> None:
+    """Processors make NaN with the sign bit set; as an integer it is smaller than every positive number."""
+    logits = torch.tensor([[1.0, 0.0, 2.0, -1.0]], dtype=torch.bfloat16)
+    logits.view(torch.int16)[0, 1] = 0xFFC0 - 0x10000
+    assert torch.isnan(logits[0]).tolist() == [False, True, False, False]
+    (result,) = Sampler(4).sample(logits, [make_request(0)])
+    assert isinstance(result, NonFiniteLogitsError)

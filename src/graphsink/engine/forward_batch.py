@@ -60,7 +60,8 @@ class BatchBuilder:
         self._kv = kv
         self._decode_ids: tuple[int, ...] = ()
         self._decode_table = torch.empty(0, 0, dtype=torch.int32)
-        self._decode_rows = torch.empty(0, dtype=torch.int32)
+        self._decode_start = torch.empty(0, dtype=torch.int32)
+        self._decode_rows = torch.empty(0, dtype=torch.int64)
 
     def prefill(self, requests: Sequence[Request]) -> ForwardBatch:
         """All prompt tokens of ``requests``, packed one after another."""
@@ -93,20 +94,23 @@ class BatchBuilder:
         if request_ids != self._decode_ids:
             self._decode_ids = request_ids
             self._decode_table = self._block_table(requests)
-            self._decode_rows = torch.arange(len(requests) + 1, dtype=torch.int32)
+            self._decode_start = torch.arange(len(requests) + 1, dtype=torch.int32)
+            self._decode_rows = torch.arange(len(requests))
         lengths = [request.num_tokens for request in requests]
+        tokens = [request.output_token_ids[-1] for request in requests]
         slots = [
             self._kv.slot_for(r.request_id, length - 1) for r, length in zip(requests, lengths, strict=True)
         ]
-        seq_lens = torch.tensor(lengths, dtype=torch.int32)
+        # One tensor for the three int64 inputs: making a tensor costs more than filling it.
+        packed = torch.tensor([tokens, [length - 1 for length in lengths], slots])
         return ForwardBatch(
-            input_ids=torch.tensor([[request.output_token_ids[-1] for request in requests]]),
-            position_ids=(seq_lens.long() - 1).unsqueeze(0),
-            slot_mapping=torch.tensor(slots),
+            input_ids=packed[0:1],
+            position_ids=packed[1:2],
+            slot_mapping=packed[2],
             block_table=self._decode_table,
-            query_start=self._decode_rows,
-            seq_lens=seq_lens,
-            logits_to_keep=self._decode_rows[:-1].long(),
+            query_start=self._decode_start,
+            seq_lens=torch.tensor(lengths, dtype=torch.int32),
+            logits_to_keep=self._decode_rows,
             is_prefill=False,
             kv_tokens=sum(lengths),
         )
