@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 import graphsink
+from graphsink.config import BUILT_EXECUTION_MODES
 from graphsink.config.cache_directory import cache_directory
 from graphsink.errors import DeviceError, GraphsinkError
 from graphsink.runtime.machine import machine_facts, read_bandwidth
@@ -294,6 +295,8 @@ def render(report: DoctorReport) -> RenderableType:
     lines: list[RenderableType] = [table, Text()]
     for mode in report.modes:
         verdict = f"could not run; missing: {', '.join(mode.missing)}" if mode.missing else "could run"
+        if mode.mode not in BUILT_EXECUTION_MODES:
+            verdict += " (the machine; this version of graphsink does not have the mode yet)"
         lines.append(Text(f"{mode.mode:8} {verdict}", style="bold red" if mode.missing else "green"))
     return Group(*lines)
 

@@ -136,10 +136,10 @@ def _write_report(document: str, output: Output) -> None:
 
 
 def _print_tables(report: object, output: Output) -> None:
-    from graphsink.report.tables import render_run
+    from graphsink.report.tables import print_run
 
     if not output.quiet and not output.json_on_stdout:
-        Console(highlight=False).print(render_run(report))  # type: ignore[arg-type]
+        print_run(report, Console(highlight=False))  # type: ignore[arg-type]
 
 
 def _check_writable(json_file: Path | None) -> None:

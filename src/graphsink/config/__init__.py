@@ -3,6 +3,7 @@
 from graphsink.config.recipe import Recipe
 from graphsink.config.sampling import SamplingParams
 from graphsink.config.sections import (
+    BUILT_EXECUTION_MODES,
     EXECUTION_MODE_ALIASES,
     DataSection,
     ExecutionMode,
@@ -12,6 +13,7 @@ from graphsink.config.sections import (
 )
 
 __all__ = [
+    "BUILT_EXECUTION_MODES",
     "EXECUTION_MODE_ALIASES",
     "DataSection",
     "ExecutionMode",

@@ -24,6 +24,9 @@ LARGEST_COUNT = 2**31 - 1
 """Upper limit of counts and lengths: what fits the 32-bit indices of the runtime."""
 
 ExecutionMode = Literal["eager", "capture", "compile"]
+BUILT_EXECUTION_MODES: frozenset[ExecutionMode] = frozenset({"eager"})
+"""Modes that this version can run; the others are refused by name."""
+
 EXECUTION_MODE_ALIASES: dict[str, ExecutionMode] = {
     "npugraph_ex": "capture",
     "ge_graph": "compile",

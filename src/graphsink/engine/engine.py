@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from graphsink.config import Recipe, SamplingParams
+from graphsink.config import BUILT_EXECUTION_MODES, Recipe, SamplingParams
 from graphsink.engine.detokenizer import byte_fallback_tokens
 from graphsink.engine.executor import EagerExecutor, KVTensors
 from graphsink.engine.forward_batch import BatchBuilder, ForwardBatch
@@ -173,11 +173,11 @@ class Engine:
 
 def check_execution_mode(recipe: Recipe) -> None:
     """Raise `NotSupportedError` for an execution mode that cannot run, before anything is loaded."""
-    if recipe.model.exe_mode != "eager":
+    if recipe.model.exe_mode not in BUILT_EXECUTION_MODES:
         raise NotSupportedError(
             f"exe_mode '{recipe.model.exe_mode}' is not built yet in this version",
             where="model_config.exe_mode",
-            hint="use exe_mode: eager",
+            hint=f"use exe_mode: {' or '.join(sorted(BUILT_EXECUTION_MODES))}",
         )
 
 

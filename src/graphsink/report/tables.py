@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 
 from graphsink.report.run_report import RunReport
 
 
-def render_run(report: RunReport) -> RenderableType:
-    """Metrics of a run, as a table with a line about the machine."""
-    return Group(_metrics(report), _machine_line(report), *_notes(report))
-
-
 def print_run(report: RunReport, console: Console) -> None:
-    """Print `render_run`."""
-    console.print(render_run(report))
+    """Print the metrics of a run as a table, with a line about the machine and the remarks."""
+    console.print()
+    console.print(_metrics(report))
+    for line in (_machine_line(report), *_notes(report)):
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def _metrics(report: RunReport) -> Table:
