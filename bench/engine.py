@@ -188,11 +188,11 @@ def demo_time(quick: bool) -> Iterable[Row]:
         subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(clone)], check=True)
         environment = [
             "env",
-            f"XDG_CACHE_HOME={directory}/cache",
             "-u",
             "GRAPHSINK_VENV",
             "-u",
             "VIRTUAL_ENV",
+            f"XDG_CACHE_HOME={directory}/cache",
         ]
         for name, bar in zip(names, bars, strict=True):
             command = [*environment, str(clone / "scripts" / "demo")]

@@ -73,10 +73,14 @@ def main(name: str, measure: Callable[[bool], Iterable[Row]]) -> None:
     parser.add_argument("--quick", action="store_true", help="under 50 s; marks what it skips")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     arguments = parser.parse_args()
-    rows = list(_printed(measure(arguments.quick)))
-    if arguments.json is not None:
-        document = {"machine": _machine(), "rows": [row.as_dict() for row in rows]}
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+    rows: list[Row] = []
+    try:
+        rows.extend(_printed(measure(arguments.quick)))
+    finally:
+        # Rows that were measured before a failure are worth keeping.
+        if arguments.json is not None:
+            document = {"machine": _machine(), "rows": [row.as_dict() for row in rows]}
+            arguments.json.write_text(json.dumps(document, indent=2) + "\n")
     sys.exit(0 if all(row.holds for row in rows) else 1)
 
 
