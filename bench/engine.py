@@ -191,6 +191,8 @@ def demo_time(quick: bool) -> Iterable[Row]:
             "-u",
             "GRAPHSINK_VENV",
             "-u",
+            "GRAPHSINK_CACHE_DIR",
+            "-u",
             "VIRTUAL_ENV",
             f"XDG_CACHE_HOME={directory}/cache",
         ]

@@ -68,9 +68,10 @@ class StaticCacheDecoder:
     def _forward(self, tokens: list[int]) -> int:
         positions = torch.arange(self._position, self._position + len(tokens)).unsqueeze(0)
         self._position += len(tokens)
+        input_ids = torch.tensor([tokens])
         started = time.perf_counter()
         output = self._model(
-            input_ids=torch.tensor([tokens]),
+            input_ids=input_ids,
             position_ids=positions,
             use_cache=True,
             logits_to_keep=1,
@@ -100,7 +101,7 @@ def paged_teacher_forced_logits(llm: LLM, tokens: Sequence[int], prompt_length: 
     engine = llm.engine
     request = engine.new_request(list(tokens[:prompt_length]), SamplingParams(max_new_tokens=1))
     engine.kv.admit(request.request_id, len(tokens))
-    builder = BatchBuilder(engine.kv)
+    builder = BatchBuilder(engine.kv, ())
     try:
         logits = [engine.executor.forward(builder.prefill([request]))]
         for token in tokens[prompt_length:-1]:

@@ -1,7 +1,8 @@
 # Shared by the scripts of this folder; source it. After `set_up`, "$PYTHON" is the interpreter of the
 # virtual environment, with graphsink installed in editable mode and its native module built.
 #
-# GRAPHSINK_VENV   directory of the virtual environment (default: .venv in the repository)
+# GRAPHSINK_VENV                 directory of the virtual environment (default: .venv in the repository)
+# GRAPHSINK_WARNINGS_AS_ERRORS   ON: compiler warnings fail the build (.ci/run sets it)
 
 set -euo pipefail
 
@@ -52,10 +53,12 @@ install_build_tools() {
 }
 
 set_up() {
-    if [ ! -x "$PYTHON" ]; then
+    # A venv that was interrupted, or made without the system's python3-venv, has no pip: make it anew.
+    if ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
         local python
         python="$(find_python)"
         say "creating $VENV"
+        rm -rf "$VENV"
         "$python" -m venv "$VENV" ||
             fail "cannot create a virtual environment (Debian and Ubuntu: apt-get install python3-venv)"
     fi
@@ -64,11 +67,15 @@ set_up() {
     fi
     command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null ||
         fail "a C++20 compiler is needed (Debian and Ubuntu: apt-get install g++)"
+    "$PYTHON" -c 'import os, sysconfig, sys
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' ||
+        fail "Python's headers are needed (Debian and Ubuntu: apt-get install python3-dev)"
     say "installing graphsink and its dependencies into $VENV"
     rm -f "$VENV/graphsink.stamp"
     install_build_tools
     # Without build isolation: pip would fetch the build requirements again, outside the constraints.
-    pip_install --no-build-isolation --config-settings=cmake.define.GRAPHSINK_WARNINGS_AS_ERRORS=ON \
+    pip_install --no-build-isolation \
+        --config-settings=cmake.define.GRAPHSINK_WARNINGS_AS_ERRORS="${GRAPHSINK_WARNINGS_AS_ERRORS:-OFF}" \
         --editable "$ROOT[dev]"
     stamp >"$VENV/graphsink.stamp"
 }

@@ -21,7 +21,8 @@
     │   ├── NonFiniteLogitsError   the model produced NaN or infinity
     │   ├── StaleWeightsError      weights changed after they were bound
     │   ├── KVCacheError           misuse of the block pool (double free, unknown request)
-    │   └── EngineBusyError        a second generation was started while one is running
+    │   ├── EngineBusyError        a second generation was started while one is running
+    │   └── GenerationFailedError  the model's forward raised; carries what had been generated
     └── InternalError              a bug in graphsink; the message says what to report
 
 A message has up to three parts, each on its own line when printed: what failed, where in the user's
@@ -203,6 +204,18 @@ class KVCacheError(EngineError):
 
 class EngineBusyError(EngineError):
     """The engine is already generating in another thread."""
+
+
+class GenerationFailedError(EngineError):
+    """The model's forward raised (its exception is the cause).
+
+    Attributes:
+        outputs: what had been generated, as ``list[RequestOutput]``; set by `graphsink.LLM.generate`.
+    """
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        self.outputs: list[object] = []
+        super().__init__(what, hint=hint)
 
 
 class InternalError(GraphsinkError):

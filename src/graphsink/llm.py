@@ -9,15 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from pydantic import ValidationError
 
 from graphsink.config import SamplingParams
-from graphsink.engine.engine import Engine, check_execution_mode
+from graphsink.engine.engine import Engine
 from graphsink.engine.metrics import GenerationMetrics, WarmupReport
 from graphsink.engine.model.loading import load_model
+from graphsink.engine.process_state import deferred_interrupts, torch_threads
 from graphsink.engine.request import Request, RequestOutput, TokenEvent
-from graphsink.errors import EngineError, PromptError, RecipeValueError
+from graphsink.errors import EngineError, GenerationFailedError, PromptError, RecipeValueError
 from graphsink.recipe.loader import LoadedRecipe, load_recipe, recipe_from_dict
 from graphsink.recipe.prompt_values import PromptItem
 from graphsink.recipe.prompts import load_prompts, prompts_from_values, truncate_prompt
@@ -82,17 +82,19 @@ class LLM:
         self.loaded_recipe = _load(recipe, overrides)
         self.recipe = self.loaded_recipe.recipe
         check_runnable(self.recipe)
-        check_execution_mode(self.recipe)
         self._report = on_progress or (lambda _: None)
-        self.threads = _use_threads(self.recipe.model.threads)
+        self.threads = _choose_threads(self.recipe.model.threads)
         started = time.perf_counter()
-        self.model = load_model(
-            self.recipe,
-            self.loaded_recipe.base_directory,
-            available_bytes=_available_bytes,
-            progress=lambda fraction: self._report(LoadProgress("weights", fraction)),
+        with torch_threads(self.threads):
+            self.model = load_model(
+                self.recipe,
+                self.loaded_recipe.base_directory,
+                available_bytes=_available_bytes,
+                progress=lambda fraction: self._report(LoadProgress("weights", fraction)),
+            )
+        self._engine: Engine | None = Engine(
+            self.model, self.recipe, threads=self.threads, available_bytes=_available_bytes()
         )
-        self._engine: Engine | None = Engine(self.model, self.recipe, available_bytes=_available_bytes())
         self.load_s = time.perf_counter() - started
         self._report(LoadProgress("warm-up", 0.0))
         self.warmup: WarmupReport = self.engine.warm_up()
@@ -135,7 +137,8 @@ class LLM:
 
         Args:
             prompts: a text, a list of token ids, or a list of these; ``None`` takes the recipe's.
-            sampling: for all prompts, or one per prompt; ``None`` takes the recipe's.
+            sampling: for all prompts, or one per prompt. A mapping changes single values of the recipe's
+                sampling; `SamplingParams` replaces it as a whole.
             on_token: called as each token is made.
 
         Returns:
@@ -146,8 +149,11 @@ class LLM:
             PromptError: a prompt is empty or has token ids outside the vocabulary.
             EngineBusyError, StaleWeightsError: see `graphsink.errors`.
             GenerationInterrupted: Ctrl-C; carries the partial results.
+            GenerationFailedError: the model raised; carries the partial results.
         """
-        with self.engine.generating(self._requests(prompts, sampling)) as generation:
+        started = time.perf_counter()
+        requests = self._requests(prompts, sampling)
+        with self.engine.generating(requests, started) as generation, deferred_interrupts() as interrupt:
             self.metrics = generation.metrics
             # Held by name: an iterator that only the loop holds is closed before the handler below runs.
             events = generation.events()
@@ -155,17 +161,22 @@ class LLM:
                 for event in events:
                     if on_token is not None:
                         on_token(event)
+                    interrupt.check()
             except KeyboardInterrupt:
                 generation.abort("interrupted")
                 raise GenerationInterrupted(generation.outputs()) from None
+            except GenerationFailedError as error:
+                error.outputs = list(generation.outputs())
+                raise
             return generation.outputs()
 
     def stream(
         self, prompts: Prompts | None = None, sampling: Sampling | None = None
     ) -> Iterator[TokenEvent]:
         """Like `generate`, as an iterator of token events; closing it ends the generation."""
+        started = time.perf_counter()
         requests = self._requests(prompts, sampling)
-        with self.engine.generating(requests) as generation:
+        with self.engine.generating(requests, started) as generation:
             self.metrics = generation.metrics
             yield from generation.events()
 
@@ -209,11 +220,22 @@ class LLM:
     def _sampling(self, sampling: Sampling | None, count: int) -> list[SamplingParams]:
         if sampling is None:
             return [self._recipe_sampling(number) for number in range(count)]
-        if isinstance(sampling, SamplingParams | Mapping):
-            return [_as_sampling(sampling)] * count
-        if len(sampling) != count:
-            raise PromptError(f"{len(sampling)} sampling parameters for {count} prompts")
-        return [_as_sampling(params) for params in sampling]
+        each = [sampling] * count if isinstance(sampling, SamplingParams | Mapping) else list(sampling)
+        if len(each) != count:
+            raise PromptError(f"{len(each)} sampling parameters for {count} prompts")
+        common = isinstance(sampling, Mapping)
+        return [self._one_sampling(params, number, common) for number, params in enumerate(each)]
+
+    def _one_sampling(
+        self, params: SamplingParams | Mapping[str, Any], number: int, common: bool
+    ) -> SamplingParams:
+        """What one prompt gets; a seed that is given once for all prompts counts up, as the recipe's does."""
+        if isinstance(params, SamplingParams):
+            return params
+        values = {**self._recipe_sampling(number).model_dump(), **params}
+        if common and isinstance(params.get("seed"), int):
+            values["seed"] = params["seed"] + number
+        return _validated_sampling(values)
 
     def _recipe_sampling(self, number: int) -> SamplingParams:
         data, scheduler = self.recipe.data, self.recipe.scheduler
@@ -245,29 +267,35 @@ def _as_items(prompts: Prompts) -> list[PromptItem]:
     """One prompt, or a list of prompts; a list that starts with an integer is one prompt of token ids."""
     if isinstance(prompts, PromptItem):
         return [prompts]
-    if not isinstance(prompts, str) and prompts:
+    if isinstance(prompts, list | tuple) and prompts:
         if isinstance(prompts[0], PromptItem):
-            return list(prompts)  # type: ignore[arg-type]
+            return list(prompts)
         if isinstance(prompts[0], int):
             return prompts_from_values([prompts])
     return prompts_from_values(prompts)
 
 
-def _as_sampling(params: SamplingParams | Mapping[str, Any]) -> SamplingParams:
-    if isinstance(params, SamplingParams):
-        return params
+def _validated_sampling(values: dict[str, Any]) -> SamplingParams:
     try:
-        return SamplingParams.model_validate(dict(params))
+        return SamplingParams.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise RecipeValueError(f"sampling parameter '{key}': {first['msg']}", key=key) from error
 
 
-def _use_threads(threads: int | str) -> int:
-    """Set the number of threads of this process; ``"auto"`` is what affinity and quota allow."""
-    count = machine_facts().threads if threads == "auto" else int(threads)
-    torch.set_num_threads(count)
+def _choose_threads(threads: int | str) -> int:
+    """``"auto"`` is what affinity and quota allow; never more than there are cores."""
+    facts = machine_facts()
+    if threads == "auto":
+        return facts.threads
+    count = int(threads)
+    if count > len(facts.cores):
+        raise RecipeValueError(
+            f"{count} threads are more than the {len(facts.cores)} cores that this process may use",
+            key="model_config.threads",
+            hint=f"use auto, or at most {len(facts.cores)}",
+        )
     return count
 
 

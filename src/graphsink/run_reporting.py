@@ -13,6 +13,7 @@ import torch
 
 import graphsink
 from graphsink.engine.request import RequestOutput
+from graphsink.errors import GraphsinkError
 from graphsink.llm import LLM
 from graphsink.report.run_report import (
     CountersPart,
@@ -32,12 +33,13 @@ def build_report(llm: LLM, outputs: Sequence[RequestOutput], *, interrupted: boo
     """The report of the last ``generate()`` call of ``llm``.
 
     The read bandwidth is measured here, after peak memory was noted: its buffer is larger than the
-    last-level cache and would count otherwise.
+    last-level cache and would count otherwise. What was generated is worth more than this figure: if it
+    cannot be measured, or ctrl-C is pressed meanwhile, it is ``None`` and a note says why.
     """
     process_s = time.time() - psutil.Process().create_time()
     memory = _memory(llm)
+    bandwidth_gbps, note = (None, None) if interrupted else _bandwidth(llm.threads)
     facts = machine_facts()
-    bandwidth_gbps = read_bandwidth(min(llm.threads, len(facts.cores))).best_gbps
     machine = MachinePart(
         cpu=facts.brand,
         isa=str(facts.isa),
@@ -48,7 +50,8 @@ def build_report(llm: LLM, outputs: Sequence[RequestOutput], *, interrupted: boo
     )
     return RunReport(
         recipe=llm.recipe.as_dict(),
-        recipe_notes=llm.notes,
+        recipe_notes=[*llm.notes, *([note] if note else [])],
+        model=llm.recipe.model.model_name,
         exe_mode=llm.recipe.model.exe_mode,
         interrupted=interrupted,
         machine=machine,
@@ -59,8 +62,23 @@ def build_report(llm: LLM, outputs: Sequence[RequestOutput], *, interrupted: boo
     )
 
 
-def _timing(llm: LLM, process_s: float, bandwidth_gbps: float) -> TimingPart:
+def _bandwidth(threads: int) -> tuple[float | None, str | None]:
+    """Measured read bandwidth in GB/s, or ``None`` and the reason."""
+    try:
+        return read_bandwidth(threads).best_gbps, None
+    except GraphsinkError as error:
+        return None, f"read bandwidth was not measured: {error.what}"
+    except KeyboardInterrupt:
+        return None, "read bandwidth was not measured: interrupted"
+
+
+def _timing(llm: LLM, process_s: float, bandwidth_gbps: float | None) -> TimingPart:
     metrics = llm.metrics
+    fraction = (
+        metrics.bandwidth_fraction(llm.model.weight_bytes_per_decode_step, bandwidth_gbps)
+        if bandwidth_gbps is not None
+        else None
+    )
     return TimingPart(
         load_s=llm.load_s,
         warmup_s=llm.warmup.seconds,
@@ -71,9 +89,7 @@ def _timing(llm: LLM, process_s: float, bandwidth_gbps: float) -> TimingPart:
         decode_mean_ms=metrics.decode_mean_ms,
         forward_tokens_per_s=metrics.forward_tokens_per_s,
         generate_tokens_per_s=metrics.generate_tokens_per_s,
-        bandwidth_fraction=metrics.bandwidth_fraction(
-            llm.model.weight_bytes_per_decode_step, llm.engine.kv_tensors.bytes_per_token, bandwidth_gbps
-        ),
+        bandwidth_fraction=fraction,
         engine_overhead_ms=statistics.median(metrics.step_overhead_ms) if metrics.step_overhead_ms else None,
     )
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from graphsink import LLM
-from graphsink.engine.request import TokenEvent
+from graphsink import LLM, SamplingParams
+from graphsink.engine.forward_batch import ForwardBatch
+from graphsink.engine.request import RequestOutput, TokenEvent
 from graphsink.errors import (
     CapacityError,
     EngineBusyError,
     EngineError,
+    GenerationFailedError,
     NonFiniteLogitsError,
     NotSupportedError,
     PromptError,
@@ -22,6 +26,7 @@ from graphsink.errors import (
     StaleWeightsError,
 )
 from graphsink.llm import GenerationInterrupted
+from graphsink.runtime.machine import machine_facts
 from support.tiny_llm import TINY_LLAMA, tiny_llm, tiny_recipe
 
 PROMPT = [5, 6, 7]
@@ -263,3 +268,133 @@ def test_a_closed_llm_says_so() -> None:
     llm.close()
     with pytest.raises(EngineError, match="closed"):
         llm.generate(PROMPT)
+
+
+def test_a_failing_forward_keeps_what_was_generated(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory in the middle: the error names the step and carries the outputs."""
+    expected = llm.generate(PROMPT)[0].token_ids
+    forward = llm.engine.executor.forward
+    calls = 0
+
+    def failing(batch: ForwardBatch) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise RuntimeError("DefaultCPUAllocator: not enough memory")
+        return forward(batch)
+
+    monkeypatch.setattr(type(llm.engine.executor), "forward", lambda self, batch: failing(batch))
+    with pytest.raises(GenerationFailedError, match="forward of 1 tokens failed: RuntimeError") as error:
+        llm.generate(PROMPT)
+    assert isinstance(error.value.__cause__, RuntimeError)
+    (output,) = error.value.outputs
+    assert isinstance(output, RequestOutput)
+    assert output.token_ids == expected[:3]
+    assert output.finish_reason == "error"
+    monkeypatch.undo()
+    assert llm.generate(PROMPT)[0].token_ids == expected
+
+
+def test_an_interrupt_at_any_time_loses_nothing(llm: LLM) -> None:
+    """SIGINT at random moments: partial results are a prefix, blocks come back, the next call is right."""
+    expected = llm.generate([PROMPT, PROMPT, PROMPT])
+    before = free_blocks(llm)
+    generator = random.Random(0)
+    interrupted = 0
+    for _ in range(60):
+        signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.0005, 0.03))
+        previous = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        try:
+            outputs = llm.generate([PROMPT, PROMPT, PROMPT])
+        except GenerationInterrupted as interruption:
+            outputs = interruption.outputs
+            interrupted += 1
+        except KeyboardInterrupt:
+            outputs = []
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+        for output, whole in zip(outputs, expected, strict=False):
+            assert output.token_ids == whole.token_ids[: len(output.token_ids)]
+        assert free_blocks(llm) == before
+    assert interrupted > 5
+    assert [o.token_ids for o in llm.generate([PROMPT, PROMPT])] == [o.token_ids for o in expected[:2]]
+
+
+def test_bookkeeping_that_an_interrupt_left_behind_is_renewed(llm: LLM) -> None:
+    """An iterator gets its interrupt anywhere, also between taking blocks and registering them."""
+    expected = llm.generate(PROMPT)[0].token_ids
+    llm.engine.kv.admit(10**6, 40)
+    assert llm.generate(PROMPT)[0].token_ids == expected
+    assert free_blocks(llm) == llm.engine.capacity.num_blocks - 1
+
+
+def test_a_mapping_changes_single_values_of_the_recipe() -> None:
+    """What it does not name stays as in the recipe; one seed for all prompts counts up."""
+    data = {"temperature": 1.0, "logprobs": 2}
+    with tiny_llm(scheduler={"max_new_tokens": 5}, data=data) as llm:
+        outputs = llm.generate([PROMPT, PROMPT], {"seed": 7})
+        assert [len(output.token_ids) for output in outputs] == [5, 5]
+        assert [len(output.logprobs) for output in outputs] == [5, 5]
+        assert outputs[0].token_ids != outputs[1].token_ids
+        second = llm.generate(PROMPT, {"seed": 8})[0]
+        assert second.token_ids == outputs[1].token_ids
+        assert len(llm.generate(PROMPT, SamplingParams())[0].token_ids) == 32
+
+
+def test_two_models_keep_their_threads() -> None:
+    """The number of threads belongs to the process; each model sets its own while it runs."""
+    before = torch.get_num_threads()
+    seen = []
+    with tiny_llm() as one, tiny_llm(model={"threads": "auto"}) as all_threads:
+        for llm in (one, all_threads, one):
+            llm.generate(PROMPT, {"max_new_tokens": 1}, lambda _: seen.append(torch.get_num_threads()))
+        assert seen == [1, all_threads.threads, 1]
+        assert (one.threads, all_threads.threads) == (1, machine_facts().threads)
+    assert torch.get_num_threads() == before
+
+
+def test_more_threads_than_cores_are_refused() -> None:
+    """They would fight for the cores; the message says how many there are."""
+    with pytest.raises(RecipeValueError, match="4096 threads are more than the"):
+        tiny_llm(model={"threads": 4096})
+
+
+def test_a_pool_without_room_for_a_new_token_is_refused() -> None:
+    """At load, with the numbers."""
+    with pytest.raises(CapacityError, match="a prompt token and a new token") as error:
+        tiny_llm(scheduler={"block_size": 1, "kv_cache_tokens": 1})
+    assert (error.value.needed, error.value.available, error.value.unit) == (2, 1, "tokens")
+
+
+def test_the_read_volume_of_windowed_layers_is_that_of_the_window() -> None:
+    """Bytes per decode step: layers x (K + V) x heads x size x min(length, window)."""
+    windowed = {**TINY_LLAMA, "model_type": "mistral", "sliding_window": 8}
+    with tiny_llm(model={"hf_config": windowed}) as llm:
+        llm.generate([list(range(3, 33))], {"max_new_tokens": 3})
+        per_token = 2 * 2 * 2 * 8 * 4
+        assert llm.metrics.decode_kv_bytes == [8 * per_token] * 2
+    with tiny_llm() as llm:
+        llm.generate([list(range(3, 33))], {"max_new_tokens": 3})
+        assert llm.metrics.decode_kv_bytes == [31 * per_token, 32 * per_token]
+
+
+def test_wall_time_covers_the_whole_call(llm: LLM) -> None:
+    """Also what happens before the first step."""
+    waits = iter([0.2])
+
+    def slow_first(event: TokenEvent) -> None:
+        time.sleep(next(waits, 0.0))
+
+    begin = time.perf_counter()
+    llm.generate(PROMPT, on_token=slow_first)
+    whole = time.perf_counter() - begin
+    assert 0.2 < llm.metrics.wall_s <= whole
+    assert sum(llm.metrics.step_overhead_ms) < 200
+
+
+@pytest.mark.parametrize("prompts", [torch.tensor([5, 6]), 7, {"prompt": "x"}, object()])
+def test_prompts_of_other_types_are_refused(llm: LLM, prompts: object) -> None:
+    """A tensor's truth value is ambiguous; the message should not be about that."""
+    with pytest.raises(PromptError, match=r"prompts are given as|a prompt is"):
+        llm.generate(prompts)  # type: ignore[arg-type]

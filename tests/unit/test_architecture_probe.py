@@ -86,7 +86,7 @@ def test_longrope_limits_the_context() -> None:
 @pytest.mark.parametrize(
     ("model_type", "settings", "words"),
     [
-        ("gpt_oss", {"head_dim": 8}, "mixture of experts"),
+        ("gpt_oss", {"head_dim": 8}, "'s_aux'"),
         ("bloom", {"n_layer": 2, "n_head": 4}, "0 of its 2 layers"),
         ("mamba", {}, "0 of its 2 layers"),
         ("falcon", {}, "cannot be replaced"),

@@ -93,7 +93,7 @@ def test_group_over_its_limit_has_nothing_left(tmp_path: Path) -> None:
         (300 * MIB, 16384 * MIB, 900 * MIB),
         (8 * MIB, 16384 * MIB, 256 * MIB),
         (0, 16384 * MIB, 256 * MIB),
-        (300 * MIB, 1024 * MIB, 256 * MIB),
+        (300 * MIB, 2600 * MIB, 650 * MIB),
     ],
 )
 def test_default_buffer(last_level: int, available: int, expected: int) -> None:
@@ -104,6 +104,19 @@ def test_default_buffer(last_level: int, available: int, expected: int) -> None:
         memory=replace(facts.memory, available_bytes=available),
     )
     assert default_buffer_bytes(facts) == expected
+
+
+def test_no_bandwidth_is_better_than_that_of_the_cache() -> None:
+    """With little free memory the buffer would stay in the last-level cache."""
+    facts = machine_facts(choose_isa=False)
+    facts = replace(
+        facts,
+        caches=CacheBytes(0, 0, 0, 300 * MIB),
+        memory=replace(facts.memory, available_bytes=1024 * MIB),
+    )
+    with pytest.raises(CapacityError, match="beyond the last-level cache") as error:
+        default_buffer_bytes(facts)
+    assert (error.value.needed, error.value.available) == (2400 * MIB, 1024 * MIB)
 
 
 def test_read_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
 import typer
 
 import graphsink
+from graphsink.cli.broken_pipe import BROKEN_PIPE, silence
 from graphsink.cli.doctor import doctor_command
 from graphsink.cli.recipe import check_command, fields_command
 from graphsink.cli.run import INTERRUPTED, run_command
@@ -38,6 +40,9 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     """Run the command line; errors of graphsink become messages and exit codes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character of the model's must not end the run.
+        sys.stdout.reconfigure(errors="replace")
     try:
         build_app()()
     except GraphsinkError as error:
@@ -48,6 +53,9 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        silence(sys.stdout)
+        sys.exit(BROKEN_PIPE)
 
 
 def _show_version(wanted: bool) -> None:

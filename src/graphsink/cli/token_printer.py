@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from graphsink.engine.request import RequestOutput, TokenEvent
+from graphsink.cli.broken_pipe import silence
 from graphsink.recipe.prompt_values import PromptItem
+
+if TYPE_CHECKING:
+    from graphsink.engine.request import RequestOutput, TokenEvent
 
 SHOWN_PROMPT_CHARACTERS = 200
 
@@ -21,6 +24,9 @@ class TokenPrinter:
         one_by_one: whether at most one request generates at a time.
         headings: print the prompt before each text.
         enabled: ``False`` prints nothing.
+
+    Attributes:
+        closed: the reader of ``out`` has gone.
     """
 
     def __init__(
@@ -40,6 +46,7 @@ class TokenPrinter:
         self._received: dict[int, int] = {}
         self._shown: set[int] = set()
         self._open: int | None = None
+        self.closed = False
 
     def __call__(self, event: TokenEvent) -> None:
         """Take one event."""
@@ -85,8 +92,15 @@ class TokenPrinter:
             self._write(f"\n>>> {_preview(self._prompts[index])}\n")
 
     def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
+        if self.closed:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except BrokenPipeError:
+            # The reader has gone (`| head`): the run and its report go on without it.
+            self.closed = True
+            silence(self._out)
 
 
 def _preview(prompt: PromptItem) -> str:

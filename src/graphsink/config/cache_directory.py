@@ -156,6 +156,26 @@ def atomic_directory(final: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+@contextmanager
+def scratch_directory(name: Path) -> Iterator[Path]:
+    """A directory for work in progress; it is gone after the block.
+
+    Like `atomic_directory` it is protected from other processes and threads while it is in use, and
+    what a killed process left is removed the next time somebody works on the same ``name``.
+
+    Raises:
+        CacheDirectoryError: the directory cannot be created.
+    """
+    _create(name.parent, parents=True)
+    _remove_abandoned(name)
+    partial, lock = _new_partial(name)
+    try:
+        yield partial
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.close(lock)
+
+
 def _new_partial(final: Path) -> tuple[Path, int]:
     """A new directory beside ``final``, and a descriptor that holds its lock.
 

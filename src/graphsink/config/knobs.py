@@ -119,7 +119,7 @@ DEBUG: Final[Knob[bool]] = Knob(
     _parse_switch,
     False,
     "`0`",
-    "`1`: full tracebacks for errors on the command line, and verifiers between compiler passes.",
+    "`1`: full tracebacks for errors on the command line.",
 )
 
 KNOBS: Final[tuple[Knob[Any], ...]] = (ISA, CACHE_DIRECTORY, XDG_CACHE_HOME, CXX, DEBUG)

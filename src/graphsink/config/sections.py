@@ -1,7 +1,7 @@
 """The four sections of a recipe, typed.
 
 Names, types, defaults and range checks follow the reference recipes (cann-recipes-infer,
-``inference_config``); fields marked ``ours`` are additions of graphsink. What a field does is said
+``inference_config``); those of origin ``graphsink`` are additions. What a field does is said
 once, in its description: the documentation table is generated from it.
 """
 
@@ -47,7 +47,7 @@ class ModelSection(Section):
     """``model_config``: which model, and how it is executed."""
 
     model_name: str = Field(
-        default="model", description="Name shown in logs and reports.", json_schema_extra=USED
+        default="model", description="Name of the model in reports.", json_schema_extra=USED
     )
     model_path: str = Field(
         default="",
@@ -71,7 +71,11 @@ class ModelSection(Section):
         json_schema_extra=OURS,
     )
     output_path: str = Field(
-        default="", description="Directory for reports and dumps.", json_schema_extra=USED
+        default="",
+        description=(
+            "Directory, made if needed, where a run also writes its report: `<model_name>.<exe_mode>.json`."
+        ),
+        json_schema_extra=USED,
     )
     dtype: Literal["bfloat16", "float32"] = Field(
         default="bfloat16", description="Type of weights and activations.", json_schema_extra=USED
@@ -146,7 +150,7 @@ class ModelSection(Section):
     on_fallback: Literal["error", "warn"] = Field(
         default="warn",
         description="What to do when something cannot run in the chosen mode; every fallback is counted.",
-        json_schema_extra=OURS,
+        json_schema_extra=OURS_GRAPH_MODES,
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = Field(
         default="auto",

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import torch
 
-from graphsink.config import BUILT_EXECUTION_MODES, Recipe, SamplingParams
+from graphsink.config import Recipe, SamplingParams
 from graphsink.engine.detokenizer import byte_fallback_tokens
 from graphsink.engine.executor import EagerExecutor, KVTensors
-from graphsink.engine.forward_batch import BatchBuilder, ForwardBatch
+from graphsink.engine.forward_batch import BatchBuilder, ForwardBatch, kv_read_costs
 from graphsink.engine.generation import Generation
 from graphsink.engine.kv_cache import (
     KVCacheManager,
@@ -24,12 +24,13 @@ from graphsink.engine.kv_cache import (
 from graphsink.engine.metrics import WarmupReport
 from graphsink.engine.model.loaded_model import LoadedModel
 from graphsink.engine.model.packing_check import check_packing
+from graphsink.engine.process_state import torch_threads
 from graphsink.engine.request import Request
 from graphsink.engine.sampler import Sampler
 from graphsink.engine.scheduler import ScheduledBatch, Scheduler
 from graphsink.engine.text_stream import TextStream
 from graphsink.engine.weight_watch import WeightWatch
-from graphsink.errors import EngineBusyError, NotSupportedError, PromptError
+from graphsink.errors import CapacityError, EngineBusyError, PromptError
 
 WARMUP_PROMPT_TOKENS = 64
 """Length of the warm-up's prefill (shorter if the budget, the pool or the context is)."""
@@ -41,39 +42,44 @@ class Engine:
     Args:
         model: weights loaded.
         recipe: the effective recipe.
+        threads: threads that ATen computes with.
         available_bytes: memory that the KV cache may count on.
 
     Raises:
-        NotSupportedError: the recipe asks for an execution mode that is not built yet.
-        CapacityError: the KV cache does not fit into memory.
+        CapacityError: the KV cache does not fit into memory, or is too small for one new token.
     """
 
-    def __init__(self, model: LoadedModel, recipe: Recipe, *, available_bytes: int) -> None:
-        check_execution_mode(recipe)
-        self.model = model
-        self.recipe = recipe
+    def __init__(self, model: LoadedModel, recipe: Recipe, *, threads: int, available_bytes: int) -> None:
+        self.model, self.recipe, self.threads = model, recipe, threads
         self.capacity = _plan_capacity(model, recipe, available_bytes)
-        block_size = recipe.scheduler.block_size
         self.kv_tensors = KVTensors.allocate(
-            model.architecture.layers, self.capacity.num_blocks, block_size, model.dtype
-        )
-        self.kv = KVCacheManager(self.capacity.num_blocks, block_size)
-        self.scheduler = Scheduler(
-            self.kv,
-            batch_size=recipe.scheduler.batch_size,
-            max_prefill_tokens=recipe.max_prefill_tokens,
-            context_length=model.architecture.context_length,
+            model.architecture.layers,
+            self.capacity.num_blocks,
+            recipe.scheduler.block_size,
+            model.dtype,
         )
         self.executor = EagerExecutor(model, self.kv_tensors)
         self.sampler = Sampler(model.architecture.vocab_size)
         self.weights = WeightWatch(model.module, allow_updates=recipe.model.allow_weight_updates)
-        self._builder = BatchBuilder(self.kv)
-        self._lock = threading.Lock()
-        self._next_request_id = 0
+        self.eos_token_ids = model.eos_token_ids
         self._byte_tokens = (
             byte_fallback_tokens(model.tokenizer.hf.get_vocab()) if model.tokenizer else frozenset()
         )
-        self.eos_token_ids = model.eos_token_ids
+        self._lock = threading.Lock()
+        self._next_request_id = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        """Fresh bookkeeping: all blocks free, nothing scheduled."""
+        recipe = self.recipe
+        self.kv = KVCacheManager(self.capacity.num_blocks, recipe.scheduler.block_size)
+        self.scheduler = Scheduler(
+            self.kv,
+            batch_size=recipe.scheduler.batch_size,
+            max_prefill_tokens=recipe.max_prefill_tokens,
+            context_length=self.model.architecture.context_length,
+        )
+        self._builder = BatchBuilder(self.kv, kv_read_costs(self.model))
 
     def new_request(
         self,
@@ -108,8 +114,12 @@ class Engine:
         return TextStream(tokenizer.decode if tokenizer else None, self._byte_tokens, stops)
 
     @contextmanager
-    def generating(self, requests: Sequence[Request]) -> Iterator[Generation]:
+    def generating(self, requests: Sequence[Request], started: float | None = None) -> Iterator[Generation]:
         """Own the engine for one `Generation`.
+
+        Args:
+            requests: what to generate.
+            started: when the call began, by ``time.perf_counter``; now, if ``None``.
 
         Raises:
             EngineBusyError: another thread, or an unfinished iterator, is generating.
@@ -122,9 +132,13 @@ class Engine:
             )
         try:
             self.weights.check()
-            generation = Generation(self, requests)
+            if self.scheduler.has_work or self.kv.num_free_blocks != self.capacity.num_blocks - 1:
+                # An interrupt struck in the middle of bookkeeping; nobody owns what is left of it.
+                self._reset()
+            generation = Generation(self, requests, time.perf_counter() if started is None else started)
             try:
-                yield generation
+                with torch_threads(self.threads):
+                    yield generation
             finally:
                 generation.release()
         finally:
@@ -145,7 +159,13 @@ class Engine:
             UnsupportedModelError, NonFiniteLogitsError: see `check_packing`.
         """
         started = time.perf_counter()
-        check_packing(self.model)
+        with torch_threads(self.threads):
+            check_packing(self.model)
+            tasks = self._one_prefill_and_one_decode()
+        return WarmupReport(seconds=time.perf_counter() - started, tasks_per_step=tasks)
+
+    def _one_prefill_and_one_decode(self) -> int:
+        """Touch weights and KV cache; returns the operators that the decode dispatched."""
         length = min(
             WARMUP_PROMPT_TOKENS,
             self.recipe.max_prefill_tokens,
@@ -161,24 +181,13 @@ class Engine:
         try:
             self.executor.forward(self._builder.prefill([request]))
             request.output_token_ids.append(tokens[0])
-            tasks = self.executor.count_dispatched_ops(self._builder.decode([request]))
+            return self.executor.count_dispatched_ops(self._builder.decode([request]))
         finally:
             self.kv.release(request.request_id)
-        return WarmupReport(seconds=time.perf_counter() - started, tasks_per_step=tasks)
 
     def _longest_prompt(self) -> int:
         context_length = self.model.architecture.context_length
         return context_length - 1 if context_length is not None else self.kv.max_tokens
-
-
-def check_execution_mode(recipe: Recipe) -> None:
-    """Raise `NotSupportedError` for an execution mode that cannot run, before anything is loaded."""
-    if recipe.model.exe_mode not in BUILT_EXECUTION_MODES:
-        raise NotSupportedError(
-            f"exe_mode '{recipe.model.exe_mode}' is not built yet in this version",
-            where="model_config.exe_mode",
-            hint=f"use exe_mode: {' or '.join(sorted(BUILT_EXECUTION_MODES))}",
-        )
 
 
 def _plan_capacity(model: LoadedModel, recipe: Recipe, available_bytes: int) -> KVCapacity:
@@ -186,7 +195,7 @@ def _plan_capacity(model: LoadedModel, recipe: Recipe, available_bytes: int) -> 
         KVCacheSpec(layer.num_kv_heads, layer.key_head_size, layer.value_head_size)
         for layer in model.architecture.layers
     ]
-    return plan_capacity(
+    capacity = plan_capacity(
         specs,
         model.dtype.itemsize,
         recipe.scheduler.block_size,
@@ -202,3 +211,14 @@ def _plan_capacity(model: LoadedModel, recipe: Recipe, available_bytes: int) -> 
         available_bytes=available_bytes,
         mem_fraction=recipe.scheduler.mem_fraction_static,
     )
+    tokens = (capacity.num_blocks - 1) * recipe.scheduler.block_size
+    if tokens < 2:
+        raise CapacityError(
+            "the KV cache must hold a prompt token and a new token",
+            needed=2,
+            available=tokens,
+            unit="tokens",
+            where="scheduler_config",
+            hint="raise kv_cache_tokens, kv_cache_gib or block_size",
+        )
+    return capacity

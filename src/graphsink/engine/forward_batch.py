@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphsink.engine.kv_cache import KVCacheManager
+from graphsink.engine.model.loaded_model import LoadedModel
 from graphsink.engine.request import Request
 
 
@@ -25,7 +26,7 @@ class ForwardBatch:
         seq_lens: int32 [B], tokens in the KV cache after this forward.
         logits_to_keep: int64 [B], index of the last token of each sequence.
         is_prefill: whether the sequences start in this forward.
-        kv_tokens: sum of ``seq_lens``: tokens whose keys and values are read.
+        kv_bytes: bytes of stored keys and values that attention has to read.
     """
 
     input_ids: Tensor
@@ -36,17 +37,34 @@ class ForwardBatch:
     seq_lens: Tensor
     logits_to_keep: Tensor
     is_prefill: bool
-    kv_tokens: int
+    kv_bytes: int
 
     @property
     def num_tokens(self) -> int:
         """T."""
         return self.input_ids.shape[1]
 
-    @property
-    def num_sequences(self) -> int:
-        """B."""
-        return self.seq_lens.shape[0]
+
+@dataclass(frozen=True, slots=True)
+class KVReadCost:
+    """What layers with the same window read: ``bytes_per_token`` for the last ``window`` tokens (0: all)."""
+
+    window: int
+    bytes_per_token: int
+
+    def bytes_for(self, length: int) -> int:
+        """Bytes read for a sequence of ``length`` tokens."""
+        return self.bytes_per_token * (min(length, self.window) if self.window else length)
+
+
+def kv_read_costs(model: LoadedModel) -> tuple[KVReadCost, ...]:
+    """The costs of a model, one per window that its layers have."""
+    per_window: dict[int, int] = {}
+    for layer in model.architecture.layers:
+        elements = layer.num_kv_heads * (layer.key_head_size + layer.value_head_size)
+        bytes_per_token = elements * model.dtype.itemsize
+        per_window[layer.window] = per_window.get(layer.window, 0) + bytes_per_token
+    return tuple(KVReadCost(window, size) for window, size in per_window.items())
 
 
 class BatchBuilder:
@@ -56,8 +74,8 @@ class BatchBuilder:
     request: see `graphsink.engine.kv_cache`.
     """
 
-    def __init__(self, kv: KVCacheManager) -> None:
-        self._kv = kv
+    def __init__(self, kv: KVCacheManager, read_costs: tuple[KVReadCost, ...]) -> None:
+        self._kv, self._read_costs = kv, read_costs
         self._decode_ids: tuple[int, ...] = ()
         self._decode_table = torch.empty(0, 0, dtype=torch.int32)
         self._decode_start = torch.empty(0, dtype=torch.int32)
@@ -85,7 +103,7 @@ class BatchBuilder:
             seq_lens=query_start.diff(),
             logits_to_keep=query_start[1:].long() - 1,
             is_prefill=True,
-            kv_tokens=len(token_ids),
+            kv_bytes=self._kv_bytes([len(request.prompt_token_ids) for request in requests]),
         )
 
     def decode(self, requests: Sequence[Request]) -> ForwardBatch:
@@ -112,8 +130,11 @@ class BatchBuilder:
             seq_lens=torch.tensor(lengths, dtype=torch.int32),
             logits_to_keep=self._decode_rows,
             is_prefill=False,
-            kv_tokens=sum(lengths),
+            kv_bytes=self._kv_bytes(lengths),
         )
+
+    def _kv_bytes(self, lengths: Sequence[int]) -> int:
+        return sum(cost.bytes_for(length) for cost in self._read_costs for length in lengths)
 
     def _block_table(self, requests: Sequence[Request]) -> Tensor:
         tables = [self._kv.block_table(request.request_id) for request in requests]

@@ -10,10 +10,13 @@ from graphsink.engine.metrics import GenerationMetrics
 from graphsink.engine.request import FinishReason, Request, RequestOutput, TokenEvent
 from graphsink.engine.sampler import SampledToken, SampleResult
 from graphsink.engine.scheduler import ScheduledBatch
-from graphsink.errors import NonFiniteLogitsError
+from graphsink.errors import GenerationFailedError, NonFiniteLogitsError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from graphsink.engine.engine import Engine
+    from graphsink.engine.forward_batch import ForwardBatch
 
 
 class Generation:
@@ -25,8 +28,8 @@ class Generation:
         metrics: filled while the events are consumed.
     """
 
-    def __init__(self, engine: Engine, requests: Sequence[Request]) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, requests: Sequence[Request], started: float) -> None:
+        self._engine, self._started = engine, started
         self._requests = list(requests)
         self._index_of = {request.request_id: index for index, request in enumerate(self._requests)}
         self._streams = {r.request_id: engine.text_stream(r.sampling.stop) for r in self._requests}
@@ -35,7 +38,6 @@ class Generation:
     def events(self) -> Iterator[TokenEvent]:
         """Generate; one event per token, and one for each request that ends without a token."""
         scheduler = self._engine.scheduler
-        started = time.perf_counter()
         try:
             for request in self._requests:
                 scheduler.add(request)
@@ -48,7 +50,7 @@ class Generation:
             self.abort(_abort_reason(error))
             raise
         finally:
-            self.metrics.wall_s = time.perf_counter() - started
+            self.metrics.wall_s = time.perf_counter() - self._started
 
     def abort(self, reason: str) -> None:
         """End all unfinished requests with ``error``; what they have generated is kept."""
@@ -76,20 +78,29 @@ class Generation:
             return []
         forward_batch = self._engine.build_batch(batch)
         forward_started = time.perf_counter()
-        logits = self._engine.executor.forward(forward_batch)
+        logits = self._forward(forward_batch)
         forward_ended = time.perf_counter()
         sampled = self._engine.sampler.sample(logits, batch.requests)
         events = self._take_tokens(batch, sampled)
         overhead_s = time.perf_counter() - forward_ended + forward_started - started
-        self._record(batch, forward_batch.kv_tokens, forward_ended - forward_started, overhead_s)
+        self._record(batch, forward_batch.kv_bytes, forward_ended - forward_started, overhead_s)
         return events
 
-    def _record(self, batch: ScheduledBatch, kv_tokens: int, forward_s: float, overhead_s: float) -> None:
+    def _forward(self, batch: ForwardBatch) -> Tensor:
+        try:
+            return self._engine.executor.forward(batch)
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            raise GenerationFailedError(
+                f"the forward of {batch.num_tokens} tokens failed: {type(error).__name__}: {lines[0]}"
+            ) from error
+
+    def _record(self, batch: ScheduledBatch, kv_bytes: int, forward_s: float, overhead_s: float) -> None:
         if batch.is_prefill:
             self.metrics.prefill_ms.append(forward_s * 1e3)
         else:
             self.metrics.decode_ms.append(forward_s * 1e3)
-            self.metrics.decode_kv_tokens.append(kv_tokens)
+            self.metrics.decode_kv_bytes.append(kv_bytes)
         self.metrics.step_overhead_ms.append(overhead_s * 1e3)
 
     def _take_tokens(self, batch: ScheduledBatch, sampled: Sequence[SampleResult]) -> list[TokenEvent]:

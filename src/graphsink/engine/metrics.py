@@ -32,7 +32,7 @@ class GenerationMetrics:
         prefill_ms, decode_ms: time of each forward, in order.
         step_overhead_ms: engine work per step outside the forward: scheduling, metadata, sampling,
             detokenising. Callbacks of the user are not in it.
-        decode_kv_tokens: tokens whose KV each decode step read.
+        decode_kv_bytes: bytes of keys and values that each decode step had to read.
         generated_tokens: tokens returned, over all requests.
         wall_s: wall time of the call.
     """
@@ -40,7 +40,7 @@ class GenerationMetrics:
     prefill_ms: list[float] = field(default_factory=list)
     decode_ms: list[float] = field(default_factory=list)
     step_overhead_ms: list[float] = field(default_factory=list)
-    decode_kv_tokens: list[int] = field(default_factory=list)
+    decode_kv_bytes: list[int] = field(default_factory=list)
     generated_tokens: int = 0
     wall_s: float = 0.0
 
@@ -70,13 +70,11 @@ class GenerationMetrics:
         """Returned tokens per second of wall time; ``None`` before the call has ended."""
         return self.generated_tokens / self.wall_s if self.wall_s else None
 
-    def bandwidth_fraction(
-        self, weight_bytes: int, kv_bytes_per_token: int, read_bandwidth_gbps: float
-    ) -> float | None:
+    def bandwidth_fraction(self, weight_bytes: int, read_bandwidth_gbps: float) -> float | None:
         """Share of the read bandwidth (1e9 bytes/s) that decode reached; ``None`` without decode steps."""
         if self.decode_mean_ms is None:
             return None
-        kv_bytes = kv_bytes_per_token * sum(self.decode_kv_tokens) / len(self.decode_kv_tokens)
+        kv_bytes = sum(self.decode_kv_bytes) / len(self.decode_kv_bytes)
         reached_gbps = (weight_bytes + kv_bytes) / (self.decode_mean_ms * 1e-3) / 1e9
         return reached_gbps / read_bandwidth_gbps
 
@@ -87,7 +85,7 @@ class WarmupReport:
 
     Attributes:
         seconds: wall time.
-        tasks_per_step: operators dispatched by one decode step.
+        tasks_per_step: operators that one decode step dispatches; paged attention counts as one.
     """
 
     seconds: float

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphsink.config import Recipe
+from graphsink.config import paths as config_paths
 from graphsink.errors import RecipeValueError
 from graphsink.recipe.legacy_keys import RecipeNote
 from graphsink.recipe.notes import collect_notes
@@ -102,14 +103,4 @@ def resolve_path(loaded: LoadedRecipe, value: str) -> str:
     Raises:
         RecipeValueError: the home directory of ``~name`` is not known.
     """
-    if not value or value.startswith("sample://"):
-        return value
-    try:
-        expanded = Path(value).expanduser()
-    except RuntimeError as problem:
-        raise RecipeValueError(
-            f"the path '{value}' cannot be expanded: {problem}",
-            file=loaded.provenance.file,
-            hint="write it out",
-        ) from problem
-    return os.path.normpath(loaded.base_directory / expanded)
+    return config_paths.resolve_path(value, loaded.base_directory)

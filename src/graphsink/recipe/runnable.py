@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphsink.config import Recipe
+from graphsink.config import BUILT_EXECUTION_MODES, Recipe
 from graphsink.errors import NotSupportedError
 
 
@@ -10,8 +10,9 @@ def check_runnable(recipe: Recipe) -> None:
     """Refuse a valid recipe that this version cannot run.
 
     Raises:
-        NotSupportedError: several ranks, draft tokens, a data set of the reference, or a device
-            other than the CPU. The message names the key and its value.
+        NotSupportedError: an execution mode that is not built yet, several ranks, draft tokens, a data
+            set of the reference, or a device other than the CPU. The message names the key and its
+            value.
     """
     cases: tuple[tuple[bool, str, object, str], ...] = (
         (
@@ -32,3 +33,9 @@ def check_runnable(recipe: Recipe) -> None:
     for refused, key, value, hint in cases:
         if refused:
             raise NotSupportedError(f"{key}: {value} is not yet supported", where=key, hint=hint)
+    if recipe.model.exe_mode not in BUILT_EXECUTION_MODES:
+        raise NotSupportedError(
+            f"exe_mode '{recipe.model.exe_mode}' is not built yet in this version",
+            where="model_config.exe_mode",
+            hint=f"use exe_mode: {' or '.join(sorted(BUILT_EXECUTION_MODES))}",
+        )

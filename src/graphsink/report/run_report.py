@@ -21,10 +21,10 @@ class MachinePart(_Part):
     """Where the run took place."""
 
     cpu: str = Field(description="Processor brand string.")
-    isa: str = Field(description="Instruction-set level in use.")
+    isa: str = Field(description="Instruction-set level of graphsink's own kernels; ATen chooses its own.")
     threads: int = Field(description="Threads that computed.")
     read_bandwidth_gbps: float | None = Field(
-        description="Measured read bandwidth with these threads, 1e9 bytes/s."
+        description="Read bandwidth in 1e9 bytes/s, measured with these threads after generation."
     )
     torch: str
     graphsink: str
@@ -64,7 +64,12 @@ class CountersPart(_Part):
     replays: int = 0
     recaptures: int = 0
     fallbacks: dict[str, int] = Field(default_factory=dict, description="Reason -> count.")
-    tasks_per_step: int = Field(description="Tasks of one decode step; in eager mode, operators dispatched.")
+    tasks_per_step: int = Field(
+        description=(
+            "Tasks of one decode step; in eager mode the operators that Python dispatches "
+            "(paged attention counts as one)."
+        )
+    )
 
 
 class LogprobsPart(_Part):
@@ -93,8 +98,11 @@ class RunReport(_Part):
     schema_name: str = Field(SCHEMA_NAME, alias="schema")
     recipe: dict[str, Any] = Field(description="The effective recipe, defaults filled in.")
     recipe_notes: list[str] = Field(description="Fields without effect here, and other remarks.")
+    model: str = Field(description="model_config.model_name.")
     exe_mode: str
-    interrupted: bool = Field(False, description="The run was interrupted; results are partial.")
+    interrupted: bool = Field(
+        False, description="Ctrl-C or an error ended the run early; results are partial."
+    )
     machine: MachinePart
     timing: TimingPart
     memory: MemoryPart

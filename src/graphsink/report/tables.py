@@ -19,7 +19,10 @@ def print_run(report: RunReport, console: Console) -> None:
 def _metrics(report: RunReport) -> Table:
     timing, memory = report.timing, report.memory
     table = Table(
-        title=f"exe_mode: {report.exe_mode}", title_justify="left", show_header=False, pad_edge=False
+        title=f"{report.model} · exe_mode: {report.exe_mode}",
+        title_justify="left",
+        show_header=False,
+        pad_edge=False,
     )
     table.add_column("figure", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
@@ -43,7 +46,7 @@ def _metrics(report: RunReport) -> Table:
         ),
         ("weights / KV pool", f"{memory.weights_mib:.0f} / {memory.kv_mib:.0f} MiB", "bytes held"),
         ("peak RSS", f"{memory.peak_rss_mib:.0f} MiB", "whole process"),
-        ("tasks per step", f"{report.counters.tasks_per_step}", "operators dispatched by one decode step"),
+        ("tasks per step", f"{report.counters.tasks_per_step}", "operators that one decode dispatches"),
         (
             "read bandwidth",
             _number(report.machine.read_bandwidth_gbps, "GB/s"),

@@ -155,9 +155,22 @@ def default_buffer_bytes(machine: Machine) -> int:
 
     Three times, because a cache that keeps a part of the buffer between rounds would flatter the
     result. Never more than a quarter of the available memory.
+
+    Raises:
+        CapacityError: that quarter is less than twice the last-level cache: what would be measured is
+            not memory.
     """
-    wanted = max(3 * machine.caches.last_level_total, SMALLEST_BUFFER_BYTES)
-    return min(wanted, machine.memory.available_bytes // 4)
+    last_level = machine.caches.last_level_total
+    wanted = max(3 * last_level, SMALLEST_BUFFER_BYTES)
+    allowed = machine.memory.available_bytes // 4
+    if allowed < min(wanted, 2 * last_level):
+        raise CapacityError(
+            "too little free memory to measure beyond the last-level cache",
+            needed=4 * 2 * last_level,
+            available=machine.memory.available_bytes,
+            hint="free some memory",
+        )
+    return min(wanted, allowed)
 
 
 def read_bandwidth(threads: int, *, buffer_bytes: int | None = None, rounds: int = 7) -> BandwidthResult:

@@ -135,11 +135,10 @@ def probe_architecture(
         UnsupportedModelError: naming the model type and what it needs.
     """
     context_length, note = _context_length(config)
-    _register_probe(min(context_length or LARGEST_HORIZON, LARGEST_HORIZON))
+    _register_probe()
     recorder = _Recorder()
     try:
         model = build_on_meta(PROBE_IMPLEMENTATION)
-        _refuse_experts(model)
         with torch.inference_mode():
             logits = _call_on_meta(model.eval(), recorder)
     except GraphsinkError:
@@ -194,18 +193,25 @@ def recognise_mask(mask_function: Callable[..., Tensor], horizon: int) -> MaskPa
     return MaskPattern(window=0 if window == horizon else window)
 
 
-def _register_probe(horizon: int) -> None:
-    """Register the probing pair; the mask function carries the horizon of this model."""
+def _mask_forward(
+    *,
+    q_length: int,
+    kv_length: int,
+    mask_function: Callable[..., Tensor],
+    config: PreTrainedConfig,
+    **_: Any,
+) -> Tensor:
+    """The mask function that transformers calls: an empty mask that carries what was recognised."""
+    horizon = min(_context_length(config)[0] or LARGEST_HORIZON, LARGEST_HORIZON)
+    mask = torch.empty(1, 1, q_length, kv_length, dtype=torch.bool, device="meta")
+    mask.graphsink_pattern = recognise_mask(mask_function, horizon)  # type: ignore[attr-defined]
+    return mask
 
-    def mask_forward(
-        *, q_length: int, kv_length: int, mask_function: Callable[..., Tensor], **_: Any
-    ) -> Tensor:
-        mask = torch.empty(1, 1, q_length, kv_length, dtype=torch.bool, device="meta")
-        mask.graphsink_pattern = recognise_mask(mask_function, horizon)  # type: ignore[attr-defined]
-        return mask
 
+def _register_probe() -> None:
+    """Make the probing pair known to transformers. Idempotent."""
     AttentionInterface.register(PROBE_IMPLEMENTATION, attention_forward)
-    AttentionMaskInterface.register(PROBE_IMPLEMENTATION, mask_forward)
+    AttentionMaskInterface.register(PROBE_IMPLEMENTATION, _mask_forward)
 
 
 def _call_on_meta(model: nn.Module, recorder: _Recorder) -> Tensor:
@@ -237,15 +243,6 @@ def _layers_in_order(recorder: _Recorder, config: PreTrainedConfig) -> tuple[Att
             "(recurrent, convolutional and ALiBi layers are not implemented)",
         )
     return tuple(spec for _, spec in sorted(recorder.calls, key=lambda call: call[0]))
-
-
-def _refuse_experts(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        kind = type(module).__name__
-        if "expert" in kind.lower() or "moe" in kind.lower():
-            raise _RefusedError(
-                f"it is a mixture of experts ('{name}' is a {kind}), which is not supported yet"
-            )
 
 
 def _context_length(config: PreTrainedConfig) -> tuple[int | None, str | None]:

@@ -47,7 +47,7 @@ def load_model(
     """
     section = recipe.model
     dtype = DTYPES[section.dtype]
-    source = materialize(resolve_source(recipe, base_directory), dtype)
+    source = materialize(resolve_source(recipe, base_directory), dtype, progress)
     configuration = load_configuration(source, section)
     config = configuration.config
     architecture = probe_architecture(
@@ -80,5 +80,11 @@ def load_model(
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids(config, configuration.generation_config, tokenizer),
         dtype=dtype,
-        notes=(*source.notes, *configuration.notes, *weights.notes, *context_notes),
+        notes=(
+            *source.notes,
+            *configuration.notes,
+            *(tokenizer.notes if tokenizer else ()),
+            *weights.notes,
+            *context_notes,
+        ),
     )

@@ -39,9 +39,12 @@ def check_packing(model: LoadedModel) -> None:
     """
     model_type = model.config.model_type
     generator = torch.Generator().manual_seed(0)
+    limit = model.architecture.context_length or max(SEQUENCE_LENGTHS)
     prompts = [
-        torch.randint(model.architecture.vocab_size, (n,), generator=generator).tolist()
-        for n in SEQUENCE_LENGTHS
+        torch.randint(
+            model.architecture.vocab_size, (max(2, min(length, limit)),), generator=generator
+        ).tolist()
+        for length in SEQUENCE_LENGTHS
     ]
     run = _Runner(model)
     alone = torch.cat([run.prefill([prompt]) for prompt in prompts])
@@ -92,7 +95,7 @@ class _Runner:
         requests = [Request(i, None, list(prompt), SamplingParams()) for i, prompt in enumerate(prompts)]
         for request in requests:
             kv.admit(request.request_id, len(request.prompt_token_ids) + 1)
-        return EagerExecutor(self._model, tensors), BatchBuilder(kv), requests
+        return EagerExecutor(self._model, tensors), BatchBuilder(kv, ()), requests
 
 
 def _relative_deviation(logits: Tensor, reference: Tensor) -> float:

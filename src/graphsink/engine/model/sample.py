@@ -10,19 +10,17 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 
-from graphsink.config.cache_directory import cache_directory
+from graphsink.config.cache_directory import cache_directory, scratch_directory
 from graphsink.engine.model.files import nearest
 from graphsink.engine.model.gguf_conversion import conversion_directory, convert_gguf
 from graphsink.errors import CapacityError, ModelError, NotSupportedError, SampleError
@@ -123,7 +121,7 @@ def fetch_sample(
     if directory is not None:
         return directory
     say = report or _keep_quiet
-    with _scratch_directory(name) as scratch:
+    with scratch_directory(cache_directory("downloads") / name) as scratch:
         try:
             if wheel is None:
                 size = f"about {sample.size / 1e6:.0f} MB"
@@ -142,36 +140,6 @@ def fetch_sample(
 
 def _keep_quiet(_line: str) -> None:
     """Report nothing."""
-
-
-@contextmanager
-def _scratch_directory(name: str) -> Iterator[Path]:
-    """A directory of this process in the cache; what killed processes left there is removed first."""
-    parent = cache_directory("downloads")
-    for old in parent.glob(f"{name}.*"):
-        owner = old.suffix.removeprefix(".")
-        if owner.isdigit() and not _is_running(int(owner)):
-            shutil.rmtree(old, ignore_errors=True)
-    scratch = parent / f"{name}.{os.getpid()}"
-    try:
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700)
-    except OSError as error:
-        raise _file_error(error) from error
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _download(sample: Sample, scratch: Path) -> Path:

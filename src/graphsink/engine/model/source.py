@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphsink.config import ModelSection, Recipe
+from graphsink.config.paths import SAMPLE_SCHEME, resolve_path
 from graphsink.engine.model import sample
 from graphsink.engine.model.files import nearest, nearest_path_hint
 from graphsink.engine.model.gguf_reading import looks_like_gguf
@@ -13,7 +14,6 @@ from graphsink.errors import ModelFileError, RecipeValueError, TokenizerError
 
 __all__ = ["ModelSource", "SourceKind", "resolve_source"]
 
-SAMPLE_SCHEME = "sample://"
 PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
 
@@ -49,8 +49,7 @@ def resolve_source(recipe: Recipe, base_directory: Path) -> ModelSource:
 
 
 def _absolute(written: str, base_directory: Path) -> Path:
-    path = Path(written).expanduser()
-    return path if path.is_absolute() else base_directory / path
+    return Path(resolve_path(written, base_directory, key="model_config"))
 
 
 def _inline_source(section: ModelSection, tokenizer_directory: Path | None) -> ModelSource:
@@ -82,7 +81,7 @@ def _sample_source(written: str) -> ModelSource:
         raise ModelFileError(
             f"the sample model '{name}' has not been fetched",
             where=f"model_config.model_path: {written}",
-            hint="run `graphsink sample` once (it downloads about 93 MB)",
+            hint="run `graphsink sample` once (it downloads about 98 MB)",
         )
     return ModelSource(SourceKind.SAMPLE, written=written, directory=directory)
 
