@@ -12,10 +12,11 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from graphsink.config import SamplingParams
+from graphsink.config.interrupts import deferred_interrupts
 from graphsink.engine.engine import Engine
 from graphsink.engine.metrics import GenerationMetrics, WarmupReport
 from graphsink.engine.model.loading import load_model
-from graphsink.engine.process_state import deferred_interrupts, torch_threads
+from graphsink.engine.process_state import torch_threads
 from graphsink.engine.request import Request, RequestOutput, TokenEvent
 from graphsink.errors import EngineError, GenerationFailedError, PromptError, RecipeValueError
 from graphsink.recipe.loader import LoadedRecipe, load_recipe, recipe_from_dict

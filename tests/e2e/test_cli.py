@@ -110,7 +110,7 @@ def test_raw_leaves_the_template_out(recipes: Path, sample_directory: Path) -> N
         (["--set", "model_config.exe_mode=capture"], "not built yet"),
         (["--set", "parallel_config.world_size=2"], "not yet supported"),
         (["--prompt", ""], "empty"),
-        (["--json", "does/not/exist.json"], "does not exist"),
+        (["--json", "does/not/exist.json"], "cannot be written: No such file"),
         (["--set", "scheduler_config.max_new_tokens=0"], "max_new_tokens"),
     ],
 )
@@ -187,3 +187,81 @@ def test_version_and_help() -> None:
     for command in ("run", "sample", "doctor", "recipe"):
         assert command in help_text
     assert "--set" in graphsink("run", "--help").stdout
+
+
+def test_commands_start_without_torch(tmp_path: Path) -> None:
+    """`doctor` says what is wrong with a broken PyTorch; `--version` and wrong recipes do not need it."""
+    broken = tmp_path / "torch"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('libtorch_cpu.so: no such file')\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert graphsink("--version", env=environment).returncode == 0
+    missing = graphsink("run", tmp_path / "none.yaml", env=environment)
+    assert missing.returncode == 2
+    assert "none.yaml" in missing.stderr
+    doctor = graphsink("doctor", env=environment)
+    assert doctor.returncode == 1
+    assert "libtorch_cpu.so" in doctor.stdout
+    assert "Traceback" not in doctor.stderr
+
+
+def test_the_report_survives_a_reader_that_goes_away(recipes: Path, tmp_path: Path) -> None:
+    """`graphsink run … | head -c 1`: no traceback, and the report that was asked for is complete."""
+    report_file = tmp_path / "report.json"
+    command = [
+        sys.executable, "-m", "graphsink", "run", str(recipes / "families" / "llama.yaml"),
+        "--set", "model_config.threads=1", "--json", str(report_file),
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+    assert "Traceback" not in errors
+    assert process.returncode == 0
+    assert len(json.loads(report_file.read_text())["requests"]) == 2
+
+
+def test_a_terminal_without_unicode_does_not_end_the_run(recipes: Path, sample_directory: Path) -> None:
+    """Characters that cannot be shown are replaced."""
+    result = graphsink(
+        "run", recipes / "smollm2_135m.yaml", "--prompt", "Say: café 😀", "--raw",
+        "--set", f"model_config.model_path={sample_directory}",
+        "--set", "scheduler_config.max_new_tokens=4",
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "TPOT proxy" in result.stdout
+
+
+def test_an_unwritable_report_is_refused_before_the_run(recipes: Path) -> None:
+    """Not after minutes of generating."""
+    result = graphsink("run", recipes / "families" / "llama.yaml", "--json", "/proc/report.json")
+    assert result.returncode == 2
+    assert "cannot be written" in result.stderr
+    assert result.stdout == ""
+
+
+def test_output_path_gets_a_report(recipes: Path, tmp_path: Path) -> None:
+    """Named after model and mode; the directory is made."""
+    result = graphsink(
+        "run", recipes / "families" / "llama.yaml", "--quiet", "--set", "model_config.threads=1",
+        "--set", f"model_config.output_path={tmp_path / 'reports'}",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    (report_file,) = (tmp_path / "reports").iterdir()
+    assert report_file.name == "llama_tiny.eager.json"
+    assert json.loads(report_file.read_text())["model"] == "llama_tiny"
+
+
+def test_ctrl_c_while_loading(recipes: Path) -> None:
+    """Exit code 130 and no traceback, whatever was going on."""
+    command = [sys.executable, "-m", "graphsink", "run", str(recipes / "qwen3_0_6b_random.yaml")]
+    for delay in (1.0, 2.5):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            time.sleep(delay)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=120)
+        assert process.returncode == 130, errors.decode()
+        assert "Traceback" not in errors.decode()

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from graphsink.cli.report_file import ReportFile
 from graphsink.cli.token_printer import TokenPrinter
+from graphsink.config.interrupts import deferred_interrupts
 from graphsink.errors import GenerationFailedError, RecipeValueError
 from graphsink.recipe.loader import LoadedRecipe, load_recipe, resolve_path
 from graphsink.recipe.prompt_values import PromptItem
@@ -90,9 +91,12 @@ def run_command(
 
 def _run(loaded: LoadedRecipe, prompts: Sequence[PromptItem], output: Output) -> int:
     """Load, generate and report; returns the exit code."""
-    # PyTorch and transformers take seconds to import: wrong recipes are reported before that.
-    from graphsink.llm import LLM, GenerationInterrupted
-    from graphsink.run_reporting import build_report
+    # PyTorch and transformers take seconds to import: wrong recipes are reported before that. Ctrl-C must
+    # not strike inside: a module that is half imported raises other errors.
+    with deferred_interrupts() as interrupt:
+        from graphsink.llm import LLM, GenerationInterrupted
+        from graphsink.run_reporting import build_report
+    interrupt.check()
 
     try:
         with _loading_progress(output.quiet) as on_progress:
