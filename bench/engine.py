@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from bench.harness import Row, main, median_ratio, skipped
+from bench.real_shapes import REAL_SHAPES, real_shape
 from bench.reference import (
     StaticCacheDecoder,
     greedy_tokens,
@@ -36,6 +37,7 @@ QUICK = "not part of --quick"
 def measure(quick: bool) -> Iterator[Row]:
     """All rows, in the order of the issue's bars."""
     yield from family_correctness(quick)
+    yield from real_shape_correctness(quick)
     yield from sample_correctness(quick)
     yield from bfloat16_error(quick)
     yield decode_ratio("SmolLM2-135M", sample_recipe())
@@ -84,6 +86,25 @@ def family_correctness(quick: bool) -> Iterable[Row]:
         )
 
 
+def real_shape_correctness(quick: bool) -> Iterable[Row]:
+    """The same at the widths of published models, cut to four layers so that they fit twice in float32."""
+    for shape in REAL_SHAPES:
+        name = f"{shape} shape, 4 layers: greedy tokens that differ from generate, float32"
+        if quick:
+            yield skipped(name, "tokens", 0, "lower", QUICK)
+            continue
+        recipe = {
+            "model_config": {
+                "with_ckpt": False,
+                "hf_config": real_shape(shape),
+                "dtype": "float32",
+                "custom_params": {"num_hidden_layers": 4},
+            },
+            "scheduler_config": {"max_new_tokens": NEW_TOKENS, "batch_size": 2},
+        }
+        yield Row(name, different_tokens({"recipe": recipe}, (5, 30, 17), 16), "tokens", 0, "lower")
+
+
 def sample_correctness(quick: bool) -> Iterable[Row]:
     """The same on real weights."""
     lengths = (7, 30) if quick else (7, 30, 64, 1, 12, 50, 3, 22, 40, 5)
@@ -92,12 +113,14 @@ def sample_correctness(quick: bool) -> Iterable[Row]:
     yield Row(name, different_tokens(arguments, lengths), "tokens", 0, "lower")
 
 
-def different_tokens(arguments: dict[str, object], lengths: Sequence[int]) -> int:
+def different_tokens(
+    arguments: dict[str, object], lengths: Sequence[int], new_tokens: int = NEW_TOKENS
+) -> int:
     """Tokens that differ from ``generate``: prompts alone, and in batches that others join and leave."""
     with load(arguments) as llm:
         reference = reference_copy(llm.model.module)
         prompts = prompts_of(llm.model.architecture.vocab_size, lengths)
-        limits = [NEW_TOKENS - 7 * (index % 4) for index in range(len(prompts))]
+        limits = [new_tokens - new_tokens // 9 * (index % 4) for index in range(len(prompts))]
         sampling = [{"max_new_tokens": limit, "ignore_eos": True} for limit in limits]
         batched = llm.generate(prompts, sampling)
         alone = llm.generate(prompts[1], sampling[1])[0]
