@@ -85,6 +85,7 @@ void bind_measurements(nb::module_& m) {
 }  // namespace
 
 void bind_kernels(nb::module_& m);
+void bind_runtime(nb::module_& m);
 
 }  // namespace graphsink
 
@@ -94,4 +95,5 @@ NB_MODULE(_native, m) {
     graphsink::bind_limits(m);
     graphsink::bind_measurements(m);
     graphsink::bind_kernels(m);
+    graphsink::bind_runtime(m);
 }
