@@ -228,10 +228,10 @@ void bind_runtime(nb::module_& m) {
                  nb::list events;
                  for (const StepEvent& e : device.step_events()) {
                      events.append(nb::make_tuple(e.run, e.instance, e.task_id, e.core, e.ready_ns, e.begin_ns, e.end_ns,
-                                                  e.waited_for_core == kNoCore ? -1 : static_cast<int>(e.waited_for_core)));
+                                                  e.waited_for == kNoTask ? -1 : static_cast<int>(e.waited_for)));
                  }
                  return events;
-             }, "(run, instance, task id, core, ready, begin, end in ns, core waited for or -1), per core in order.")
+             }, "(run, instance, task id, core, ready, begin, end in ns, task waited for or -1), per core in order.")
         .def("host_events",
              [](const Device& device) {
                  nb::list events;

@@ -45,7 +45,7 @@ bool Device::run_region(std::uint32_t core, const Region& region) {
             if (stopped(core)) return false;
             until_check = kStepsPerCheck;
         }
-        if (!run_step(core, step, program)) return false;
+        if (!run_step(core, step, region)) return false;
         if (step.publish) {
             progress_[core].steps.store(context.base[core] + index + 1, std::memory_order_release);
             const auto kind = static_cast<TaskKind>(instance_->program().descriptors[step.descriptor].kind);
@@ -56,18 +56,19 @@ bool Device::run_region(std::uint32_t core, const Region& region) {
     return true;
 }
 
-bool Device::run_step(std::uint32_t core, const Step& step, const CoreProgram& program) {
+bool Device::run_step(std::uint32_t core, const Step& step, const Region& region) {
     CoreContext& context = contexts_[core];
-    const TaskDescriptor& task = instance_->program().descriptors[step.descriptor];
+    const auto& descriptors = instance_->program().descriptors;
+    const TaskDescriptor& task = descriptors[step.descriptor];
     progress_[core].task_id.store(task.task_id, std::memory_order_relaxed);
     const bool trace = tracing();
     StepEvent event{};
-    if (trace) event = {now_ns(), 0, 0, runs_, instance_->id(), task.task_id, kNoCore, core};
+    if (trace) event = {now_ns(), 0, 0, runs_, instance_->id(), task.task_id, kNoTask, core};
     for (std::uint32_t i = 0; i < step.wait_count; ++i) {
-        const Wait& wait = program.waits[step.first_wait + i];
+        const Wait& wait = region.cores[core].waits[step.first_wait + i];
         const std::uint64_t target = context.base[wait.core] + wait.steps;
         if (progress_[wait.core].steps.load(std::memory_order_acquire) >= target) continue;
-        event.waited_for_core = wait.core;
+        event.waited_for = descriptors[region.cores[wait.core].steps[wait.steps - 1].descriptor].task_id;
         const bool reached = step.long_wait ? sleep_for(core, wait.core, target) : wait_for(core, wait.core, target, &task, &step);
         if (!reached) return false;
     }

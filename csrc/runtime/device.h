@@ -84,7 +84,7 @@ class Device {
     bool run_body(std::uint32_t core, const Body& body);
     bool run_region(std::uint32_t core, const Region& region);
     bool run_control(std::uint32_t core, const Control& control);
-    bool run_step(std::uint32_t core, const Step& step, const CoreProgram& program);
+    bool run_step(std::uint32_t core, const Step& step, const Region& region);
     bool run_blocks(CoreContext& context, std::uint32_t core, const Step& step, const TaskDescriptor& task);
     bool decide(std::uint32_t core, const Control& control, std::int64_t& value);
     bool wait_for(std::uint32_t core, std::uint32_t other, std::uint64_t target, const TaskDescriptor* next, const Step* step);

@@ -18,11 +18,11 @@ struct StepEvent {
     std::uint64_t run;  // number of the execution
     std::uint32_t instance;
     std::uint32_t task_id;
-    std::uint32_t waited_for_core;  // the last core that it waited for, or kNoCore
+    std::uint32_t waited_for;  // id of the last task that it waited for, or kNoTask
     std::uint32_t core;
 };
 
-constexpr std::uint32_t kNoCore = 0xffffffffU;
+constexpr std::uint32_t kNoTask = 0xffffffffU;
 
 // What the host did: one execution from its submission to the end of its wait.
 struct HostEvent {

@@ -1,4 +1,6 @@
 // Kernels that need no arithmetic of their own: for tests of the runtime, and to measure its cost.
+#include <time.h>
+
 #include "level.h"
 
 namespace graphsink {
@@ -22,11 +24,40 @@ void fail(const gs_args* args, uint32_t, uint32_t) {
     *args->error = static_cast<uint32_t>(args->slots[0].u64);
 }
 
+// [address of uint64 destination[length], a[length], b[length], constant, length]: destination[i] =
+// 31 a[i] + 17 b[length - 1 - i] + constant. Reads what other blocks of earlier tasks have written.
+void combine(const gs_args* args, uint32_t block, uint32_t block_dim) {
+    auto* destination = static_cast<uint64_t*>(args->slots[0].address);
+    const auto* a = static_cast<const uint64_t*>(args->slots[1].address);
+    const auto* b = static_cast<const uint64_t*>(args->slots[2].address);
+    const uint64_t constant = args->slots[3].u64, length = args->slots[4].u64;
+    const uint64_t begin = length * block / block_dim, end = length * (block + 1) / block_dim;
+    for (uint64_t i = begin; i < end; ++i) destination[i] = 31 * a[i] + 17 * b[length - 1 - i] + constant;
+}
+
+// [core, nanoseconds]: keeps that core of the device busy; others return at once.
+void delay(const gs_args* args, uint32_t, uint32_t) {
+    if (args->core != args->slots[0].u64) return;
+    timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((now.tv_sec - start.tv_sec) * 1000000000 + (now.tv_nsec - start.tv_nsec) < args->slots[1].i64);
+}
+
+// [core]: reports the number of the block as a fault if it runs on that core.
+void fail_on_core(const gs_args* args, uint32_t block, uint32_t) {
+    if (args->core == args->slots[0].u64) *args->error = GS_ERROR_USER + block;
+}
+
 constexpr KernelEntry kEntries[] = {
     {"empty", empty},
     {"count_block", count_block},
     {"add_to", add_to},
+    {"combine", combine},
+    {"delay", delay},
     {"fail", fail},
+    {"fail_on_core", fail_on_core},
 };
 
 }  // namespace

@@ -7,6 +7,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,7 +30,7 @@ class TaskEvent:
         core: where.
         ready_ns: the core could look at the task's dependencies.
         begin_ns, end_ns: it ran.
-        waited_for_core: the last core that it waited for; ``None`` if it did not wait.
+        waited_for: the last task on another core that it waited for; ``None`` if it did not wait.
     """
 
     run: int
@@ -41,7 +42,7 @@ class TaskEvent:
     ready_ns: int
     begin_ns: int
     end_ns: int
-    waited_for_core: int | None
+    waited_for: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class Gap:
     Attributes:
         core, begin_ns, duration_ns: where and when.
         before: the task that the core ran next.
-        waited_for: what that task waited for: the task that ran on the other core, or ``"host"`` between
-            two executions.
+        waited_for: the task on another core that it waited for, ``"host"`` between two executions, or
+            ``"nothing"`` (the time from one task to the next).
     """
 
     core: int
@@ -157,7 +158,7 @@ class Trace:
         begin = min(event.begin_ns for event in self.tasks)
         span = max(event.end_ns for event in self.tasks) - begin
         busy = sum(event.end_ns - event.begin_ns for event in self.tasks)
-        gaps = [gap for events in by_core.values() for gap in self._gaps(events, by_core)]
+        gaps = [gap for events in by_core.values() for gap in _gaps(events)]
         gaps.sort(key=lambda gap: -gap.duration_ns)
         return TraceSummary(
             span_ns=span,
@@ -166,26 +167,19 @@ class Trace:
             longest_gaps=tuple(gaps[:LONGEST_GAPS]),
         )
 
-    def _gaps(self, events: Sequence[TaskEvent], by_core: dict[int, list[TaskEvent]]) -> list[Gap]:
-        gaps = []
-        for previous, event in zip(events, events[1:], strict=False):
-            duration = event.begin_ns - previous.end_ns
-            if duration > 0:
-                waited_for = "host" if previous.run != event.run else _awaited(event, by_core)
-                gaps.append(Gap(event.core, previous.end_ns, duration, event.task, waited_for))
-        return gaps
-
     def _task_event(self, event: Sequence[int]) -> TaskEvent:
         run, instance_id, task_id, core, ready, begin, end, waited_for = event
-        reference = self._instances.get(instance_id)
-        instance = reference() if reference is not None else None
-        kind, task, module_path = (
-            instance.task_label(task_id) if instance is not None else ("task", f"task {task_id}", "")
-        )
+        kind, task, module_path = self._label(instance_id, task_id)
         return TaskEvent(
             run, self._instance_name(instance_id), task, kind, module_path, core, ready, begin, end,
-            None if waited_for < 0 else waited_for,
+            None if waited_for < 0 else self._label(instance_id, waited_for)[1],
         )  # fmt: skip
+
+    def _label(self, instance_id: int, task_id: int) -> tuple[str, str, str]:
+        """Kind, name and module path of a task, also of an instance that is gone."""
+        reference = self._instances.get(instance_id)
+        instance = reference() if reference is not None else None
+        return instance.task_label(task_id) if instance is not None else ("task", f"task {task_id}", "")
 
     def _instance_name(self, instance_id: int) -> str:
         reference = self._instances.get(instance_id)
@@ -193,17 +187,15 @@ class Trace:
         return instance.name if instance is not None else f"instance {instance_id}"
 
 
-def _awaited(event: TaskEvent, by_core: dict[int, list[TaskEvent]]) -> str:
-    """The task whose end let ``event`` begin."""
-    if event.waited_for_core is None:
-        return "nothing (time between two tasks)"
-    ended = [
-        other
-        for other in by_core.get(event.waited_for_core, [])
-        if other.run == event.run and other.end_ns <= event.begin_ns
-    ]
-    last = max(ended, key=lambda other: other.end_ns, default=None)
-    return f"core {event.waited_for_core}" + (f": {last.task}" if last is not None else "")
+def _gaps(events: Sequence[TaskEvent]) -> list[Gap]:
+    """The gaps between the tasks of one core, which are in order."""
+    gaps = []
+    for previous, event in pairwise(events):
+        duration = event.begin_ns - previous.end_ns
+        if duration > 0:
+            waited_for = "host" if previous.run != event.run else event.waited_for or "nothing"
+            gaps.append(Gap(event.core, previous.end_ns, duration, event.task, waited_for))
+    return gaps
 
 
 def _microseconds(nanoseconds: int) -> float:
@@ -232,7 +224,7 @@ def _task_slice(event: TaskEvent) -> dict[str, Any]:
             "graph": event.instance,
             "module": event.module_path,
             "wait_us": _microseconds(event.begin_ns - event.ready_ns),
-            "waited_for_core": event.waited_for_core,
+            "waited_for": event.waited_for,
         },
     }
 
