@@ -41,7 +41,8 @@ void bind_kernels(nb::module_& m) {
             }
             return levels;
         },
-        "level"_a, "Prebuilt kernels to use at a level: name -> level that it was built for.");
+        "level"_a, nb::sig("def kernel_levels(level: str) -> dict[str, str]"),
+        "Prebuilt kernels to use at a level: name -> level that it was built for.");
     m.def(
         "kernel_address",
         [](const std::string& name, const std::string& level) {
@@ -58,6 +59,8 @@ void bind_kernels(nb::module_& m) {
             return call_kernel(kernel, arguments, block_dim, scratch_bytes);
         },
         "name"_a, "level"_a, "slots"_a, "block_dim"_a = 1, "scratch_bytes"_a = 1 << 20,
+        nb::sig("def call_kernel(name: str, level: str, slots: list[int | float], block_dim: int = 1, "
+                "scratch_bytes: int = 1048576) -> int"),
         "Run all blocks of a kernel on this thread; slots are ints and floats. Returns the error code.");
     m.def(
         "time_kernel",
@@ -69,6 +72,8 @@ void bind_kernels(nb::module_& m) {
             return time_kernel(kernel, arguments, block_dim, scratch_bytes, cores, rounds);
         },
         "name"_a, "level"_a, "slots"_a, "block_dim"_a, "cores"_a, "rounds"_a, "scratch_bytes"_a = 1 << 20,
+        nb::sig("def time_kernel(name: str, level: str, slots: list[int | float], block_dim: int, cores: "
+                "Sequence[int], rounds: int, scratch_bytes: int = 1048576) -> list[float]"),
         "Seconds of each of `rounds` runs with one pinned thread per core.");
 }
 

@@ -22,7 +22,9 @@ std::uintptr_t Arena::allocate(std::uint64_t bytes) {
     auto piece = find_free(bytes);
     if (piece == free_.end()) {
         chunks_.push_back(std::make_unique<HugeBuffer>(std::max(bytes, kChunkBytes)));
-        piece = free_.emplace(reinterpret_cast<std::uintptr_t>(chunks_.back()->data()), chunks_.back()->bytes()).first;
+        piece =
+            free_.emplace(reinterpret_cast<std::uintptr_t>(chunks_.back()->data()), chunks_.back()->bytes())
+                .first;
     }
     const auto [address, available] = *piece;
     free_.erase(piece);
@@ -36,7 +38,8 @@ std::uintptr_t Arena::allocate(std::uint64_t bytes) {
 void Arena::free(std::uintptr_t address) {
     const std::lock_guard lock(mutex_);
     const auto found = used_.find(address);
-    if (found == used_.end()) throw std::invalid_argument("the address is not allocated; was it freed before?");
+    if (found == used_.end())
+        throw std::invalid_argument("the address is not allocated; was it freed before?");
     used_bytes_ -= found->second;
     merge(free_.emplace(found->first, found->second).first);
     used_.erase(found);

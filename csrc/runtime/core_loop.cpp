@@ -10,8 +10,10 @@ namespace {
 
 // How often a loop looks at things that rarely change: a power of two.
 constexpr std::uint32_t kSpinsPerCheck = 256;
-constexpr std::uint32_t kStepsPerCheck = 64;
+constexpr std::uint32_t kStepsPerCheck = 16;
 constexpr std::uint64_t kCacheLineBytes = 64;
+// So that a time-out is noticed while another core runs a call.
+constexpr std::chrono::milliseconds kLongestSleep{100};
 
 }  // namespace
 
@@ -20,7 +22,9 @@ void Device::run_core(std::uint32_t core) {
     std::fill(context.base.begin(), context.base.end(), 0);
     context.error = 0;
     context.decisions = 0;
-    if (poison_) std::memset(context.args.scratch, 0x7f, static_cast<std::size_t>(context.args.scratch_bytes));
+    if (poison_.load(std::memory_order_relaxed)) {
+        std::memset(context.args.scratch, 0x7f, static_cast<std::size_t>(context.args.scratch_bytes));
+    }
     run_body(core, instance_->program().main);
 }
 
@@ -28,8 +32,10 @@ void Device::run_core(std::uint32_t core) {
 bool Device::run_body(std::uint32_t core, const Body& body) {
     const Program& program = instance_->program();
     for (const Node& node : body.nodes) {
-        const bool goes_on = node.region >= 0 ? run_region(core, program.regions[static_cast<std::size_t>(node.region)])
-                                              : run_control(core, program.controls[static_cast<std::size_t>(node.control)]);
+        if (node.joins && !join_cores(core)) return false;
+        const bool goes_on =
+            node.region >= 0 ? run_region(core, program.regions[static_cast<std::size_t>(node.region)])
+                             : run_control(core, program.controls[static_cast<std::size_t>(node.control)]);
         if (!goes_on) return false;
     }
     return true;
@@ -41,7 +47,8 @@ bool Device::run_region(std::uint32_t core, const Region& region) {
     std::uint32_t until_check = kStepsPerCheck;
     for (std::uint32_t index = 0; index < program.steps.size(); ++index) {
         const Step& step = program.steps[index];
-        if (--until_check == 0) {
+        if (stop_.load(std::memory_order_relaxed) != 0) return false;
+        if (--until_check == 0 || deadline_ns_ != 0) {
             if (stopped(core)) return false;
             until_check = kStepsPerCheck;
         }
@@ -49,10 +56,11 @@ bool Device::run_region(std::uint32_t core, const Region& region) {
         if (step.publish) {
             progress_[core].steps.store(context.base[core] + index + 1, std::memory_order_release);
             const auto kind = static_cast<TaskKind>(instance_->program().descriptors[step.descriptor].kind);
-            if (kind == TaskKind::call && core == 0) calls_ended_.store_and_wake(calls_ended_.load() + 1);
+            if (kind == TaskKind::call && core == 0) calls_ended_.bump();
         }
     }
-    for (std::uint32_t other = 0; other < num_cores(); ++other) context.base[other] += region.cores[other].steps.size();
+    for (std::uint32_t other = 0; other < num_cores(); ++other)
+        context.base[other] += region.cores[other].steps.size();
     return true;
 }
 
@@ -63,13 +71,14 @@ bool Device::run_step(std::uint32_t core, const Step& step, const Region& region
     progress_[core].task_id.store(task.task_id, std::memory_order_relaxed);
     const bool trace = tracing();
     StepEvent event{};
-    if (trace) event = {now_ns(), 0, 0, runs_, instance_->id(), task.task_id, kNoTask, core};
+    if (trace) event = {now_ns(), 0, 0, runs(), instance_->id(), task.task_id, kNoTask, core};
     for (std::uint32_t i = 0; i < step.wait_count; ++i) {
         const Wait& wait = region.cores[core].waits[step.first_wait + i];
         const std::uint64_t target = context.base[wait.core] + wait.steps;
         if (progress_[wait.core].steps.load(std::memory_order_acquire) >= target) continue;
         event.waited_for = descriptors[region.cores[wait.core].steps[wait.steps - 1].descriptor].task_id;
-        const bool reached = step.long_wait ? sleep_for(core, wait.core, target) : wait_for(core, wait.core, target, &task, &step);
+        const bool reached = step.long_wait ? sleep_for(core, wait.core, target)
+                                            : wait_for(core, wait.core, target, &task, &step);
         if (!reached) return false;
     }
     if (trace) event.begin_ns = now_ns();
@@ -81,7 +90,8 @@ bool Device::run_step(std::uint32_t core, const Step& step, const Region& region
     return goes_on;
 }
 
-bool Device::run_blocks(CoreContext& context, std::uint32_t core, const Step& step, const TaskDescriptor& task) {
+bool Device::run_blocks(CoreContext& context, std::uint32_t core, const Step& step,
+                        const TaskDescriptor& task) {
     if (static_cast<TaskKind>(task.kind) == TaskKind::call) {
         if (step.block_begin == step.block_end) return true;
         char message[1024] = {};
@@ -95,7 +105,8 @@ bool Device::run_blocks(CoreContext& context, std::uint32_t core, const Step& st
     const auto kernel = reinterpret_cast<gs_kernel>(task.entry);
     context.args.slots = reinterpret_cast<const gs_slot*>(task.slots);
     context.args.slot_count = task.slot_count;
-    for (std::uint32_t block = step.block_begin; block < step.block_end; ++block) kernel(&context.args, block, task.block_dim);
+    for (std::uint32_t block = step.block_begin; block < step.block_end; ++block)
+        kernel(&context.args, block, task.block_dim);
     if (context.error == 0) return true;
     stop(RunResult::failed, task.task_id, core, context.error, {});
     return false;
@@ -113,7 +124,8 @@ bool Device::run_control(std::uint32_t core, const Control& control) {
         case TaskKind::branch_switch: {
             // Unsigned: a negative index is as much out of range as one that is too large.
             const auto body = static_cast<std::uint64_t>(value);
-            return body >= control.bodies.size() || run_body(core, control.bodies[static_cast<std::size_t>(body)]);
+            return body >= control.bodies.size() ||
+                   run_body(core, control.bodies[static_cast<std::size_t>(body)]);
         }
         default:
             while (value != 0) {
@@ -121,6 +133,15 @@ bool Device::run_control(std::uint32_t core, const Control& control) {
             }
             return true;
     }
+}
+
+// Waits until every core has come this far.
+bool Device::join_cores(std::uint32_t core) {
+    for (std::uint32_t other = 0; other < num_cores(); ++other) {
+        if (other != core && !wait_for(core, other, contexts_[core].base[other], nullptr, nullptr))
+            return false;
+    }
+    return true;
 }
 
 // Core 0 reads the variable when every core has reached this point, and tells the others; so all take the
@@ -131,7 +152,7 @@ bool Device::decide(std::uint32_t core, const Control& control, std::int64_t& va
     if (core != 0) {
         for (std::uint32_t spin = 1; decisions_made_.load(std::memory_order_acquire) < number; ++spin) {
             if (spin % kSpinsPerCheck == 0 && stopped(core)) return false;
-            cpu_relax();
+            spin_once(spin);
         }
         value = decision_;
         // Core 0 may only decide again when this value has been read: arrive with one step more.
@@ -151,7 +172,8 @@ bool Device::decide(std::uint32_t core, const Control& control, std::int64_t& va
     return true;
 }
 
-bool Device::wait_for(std::uint32_t core, std::uint32_t other, std::uint64_t target, const TaskDescriptor* next, const Step* step) {
+bool Device::wait_for(std::uint32_t core, std::uint32_t other, std::uint64_t target,
+                      const TaskDescriptor* next, const Step* step) {
     progress_[core].waiting.store(true, std::memory_order_relaxed);
     const char* line = nullptr;
     const char* end = nullptr;
@@ -171,7 +193,7 @@ bool Device::wait_for(std::uint32_t core, std::uint32_t other, std::uint64_t tar
             __builtin_prefetch(line, 0, 1);
             line += kCacheLineBytes;
         } else {
-            cpu_relax();
+            spin_once(spin);
         }
     }
     progress_[core].waiting.store(false, std::memory_order_relaxed);
@@ -186,19 +208,10 @@ bool Device::sleep_for(std::uint32_t core, std::uint32_t other, std::uint64_t ta
         const std::uint32_t seen = calls_ended_.load();
         reached = progress_[other].steps.load(std::memory_order_acquire) >= target;
         if (reached || stopped(core)) break;
-        calls_ended_.wait_while(seen, options_.call_spin, std::chrono::milliseconds(100));
-        parks_.fetch_add(1, std::memory_order_relaxed);
+        calls_ended_.wait_while(seen, options_.call_spin, kLongestSleep, &parks_);
     }
     progress_[core].waiting.store(false, std::memory_order_relaxed);
     return reached;
-}
-
-bool Device::stopped(std::uint32_t core) {
-    if (stop_.load(std::memory_order_acquire) != 0) return true;
-    if (deadline_ns_ == 0 || now_ns() < deadline_ns_) return false;
-    const std::uint32_t task_id = progress_[core].task_id.load(std::memory_order_relaxed);
-    stop(RunResult::timed_out, task_id, core, 0, what_cores_do());
-    return true;
 }
 
 }  // namespace graphsink

@@ -22,7 +22,8 @@ enum class InstanceState : std::uint32_t {
 
 const char* instance_state_name(InstanceState state);
 
-enum class RunResult : std::uint32_t { ok = 0, failed = 1, aborted = 2, timed_out = 3 };
+// refused: nothing ran; the code is the state that forbids it.
+enum class RunResult : std::uint32_t { ok = 0, failed = 1, aborted = 2, timed_out = 3, refused = 4 };
 
 // How an execution ended. The first fault wins; later ones are not recorded.
 struct Outcome {
@@ -33,7 +34,8 @@ struct Outcome {
     std::string message;     // text of a call, or what every core was doing at a time-out
 };
 
-class Instance {
+// Shared: a run that was queued keeps its instance alive, whoever else lets go of it.
+class Instance : public std::enable_shared_from_this<Instance> {
   public:
     Instance(std::unique_ptr<Program> program, std::uint32_t num_parameters, std::uint32_t id);
 
@@ -41,15 +43,20 @@ class Instance {
     std::uint32_t id() const { return id_; }
     InstanceState state() const { return static_cast<InstanceState>(state_.load(std::memory_order_acquire)); }
 
-    // Writes a scalar parameter into every slot that uses it. Throws std::logic_error while it runs.
-    void set_parameter(std::uint32_t parameter, gs_slot value);
+    // Writes a scalar parameter into every slot that uses it. False, and nothing is written, while it runs.
+    bool set_parameter(std::uint32_t parameter, gs_slot value);
 
     // ready -> running. Returns the state it found; anything but `ready` means that nothing was changed.
     InstanceState begin_run();
     // running -> ready or fault, and wakes who waits.
     void end_run(Outcome outcome);
-    // fault -> ready; returns the fault.
-    Outcome take_outcome();
+    // The fault that nobody has taken yet; `ok` if there is none.
+    Outcome fault();
+    // fault -> ready. False if there was none: somebody else has taken it.
+    bool clear_fault();
+    // Asks the run in progress, or the one that is queued, to end. Nothing happens if there is none.
+    void request_abort();
+    bool abort_requested() const { return abort_requested_.load(std::memory_order_acquire); }
     // ready or fault -> none. False while it runs.
     bool destroy();
 
@@ -60,6 +67,9 @@ class Instance {
     std::unique_ptr<Program> program_;
     std::vector<std::vector<std::uint64_t>> slots_of_parameter_;
     std::uint32_t id_;
+    // Held while a run begins, so that parameters and requests to abort fall clearly before or after that.
+    std::mutex change_mutex_;
+    std::atomic<bool> abort_requested_{false};
     std::atomic<std::uint32_t> state_{static_cast<std::uint32_t>(InstanceState::ready)};
     ParkingWord runs_ended_;
     std::mutex outcome_mutex_;

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
@@ -23,13 +25,24 @@ inline void cpu_relax() {
 #endif
 }
 
+// One turn of a loop that waits for another core. Where other processes want the cores, too, the thread that is
+// waited for may be the one that this thread keeps from running: so after some 50 microseconds give way.
+inline void spin_once(std::uint32_t round) {
+    constexpr std::uint32_t kSpinsPerYield = 1024;
+    if (round % kSpinsPerYield == 0) {
+        ::sched_yield();
+    } else {
+        cpu_relax();
+    }
+}
+
 class ParkingWord {
   public:
     std::uint32_t load() const { return value_.load(std::memory_order_acquire); }
 
-    // Changes the value and wakes every sleeper.
-    void store_and_wake(std::uint32_t value) {
-        value_.store(value, std::memory_order_seq_cst);
+    // Adds one and wakes every sleeper. Several threads may do so at once: each makes a value of its own.
+    void bump() {
+        value_.fetch_add(1, std::memory_order_seq_cst);
         // Dekker: a waiter announces itself before it looks at the value for the last time.
         if (sleepers_.load(std::memory_order_seq_cst) != 0) {
             ::syscall(SYS_futex, &value_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
@@ -37,37 +50,45 @@ class ParkingWord {
     }
 
     // Returns the value once it differs from `seen`, or after `timeout` (negative: never). Spins for `spin`
-    // before it sleeps. The caller compares: a time-out returns `seen`.
-    std::uint32_t wait_while(std::uint32_t seen, std::chrono::nanoseconds spin, std::chrono::nanoseconds timeout) {
-        using Clock = std::chrono::steady_clock;
+    // before it sleeps. The caller compares: a time-out returns `seen`. `slept` counts the sleeps.
+    std::uint32_t wait_while(std::uint32_t seen, std::chrono::nanoseconds spin,
+                             std::chrono::nanoseconds timeout, std::atomic<std::uint64_t>* slept = nullptr) {
         const auto start = Clock::now();
+        if (timeout.count() >= 0) spin = std::min(spin, timeout);
         for (std::uint32_t round = 1;; ++round) {
             const std::uint32_t value = load();
             if (value != seen) return value;
             cpu_relax();
-            if (round % 64 == 0 && Clock::now() - start >= spin) break;
+            if (round % kSpinsPerClock == 0 && Clock::now() - start >= spin) break;
         }
         for (;;) {
-            sleepers_.fetch_add(1, std::memory_order_seq_cst);
-            timespec limit{};
-            timespec* limit_pointer = nullptr;
-            if (timeout.count() >= 0) {
-                const auto left = timeout - (Clock::now() - start);
-                const auto ns = left.count() > 0 ? std::chrono::duration_cast<std::chrono::nanoseconds>(left).count() : 0;
-                limit = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-                limit_pointer = &limit;
-            }
-            if (value_.load(std::memory_order_seq_cst) == seen) {
-                ::syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, seen, limit_pointer, nullptr, 0);
-            }
-            sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+            const std::chrono::nanoseconds left =
+                timeout.count() < 0 ? timeout : timeout - (Clock::now() - start);
+            if (timeout.count() >= 0 && left.count() <= 0) return load();
+            if (slept != nullptr) slept->fetch_add(1, std::memory_order_relaxed);
+            sleep_while(seen, left);
             const std::uint32_t value = load();
             if (value != seen) return value;
-            if (timeout.count() >= 0 && Clock::now() - start >= timeout) return seen;
         }
     }
 
   private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::uint32_t kSpinsPerClock = 64;
+
+    // One sleep; it may end for no reason.
+    void sleep_while(std::uint32_t seen, std::chrono::nanoseconds left) {
+        constexpr std::int64_t kSecond = 1'000'000'000;
+        const timespec limit{static_cast<time_t>(left.count() / kSecond),
+                             static_cast<long>(left.count() % kSecond)};
+        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+        if (value_.load(std::memory_order_seq_cst) == seen) {
+            ::syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, seen, left.count() < 0 ? nullptr : &limit,
+                      nullptr, 0);
+        }
+        sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    }
+
     std::atomic<std::uint32_t> value_{0};
     std::atomic<std::uint32_t> sleepers_{0};
 };

@@ -17,6 +17,8 @@ namespace {
 
 // Copies of at least this many bytes are divided among cores.
 constexpr std::uint64_t kBytesPerCopyBlock = 256 << 10;
+// Bodies within bodies: every level is a frame on the stack of every core.
+constexpr std::size_t kDeepestNesting = 64;
 
 struct Range {
     std::uint64_t begin, end;
@@ -28,20 +30,30 @@ Range share_of(std::uint64_t total, std::uint32_t block, std::uint32_t block_dim
     return {begin, std::min(total, begin + per_block)};
 }
 
+// A size may be a parameter, so it is known only when the task runs.
+bool accepts_size(const gs_args* args) {
+    if (args->slots[2].i64 >= 0) return true;
+    *args->error = GS_ERROR_BAD_ARGUMENT;
+    return false;
+}
+
 void copy_kernel(const gs_args* args, std::uint32_t block, std::uint32_t block_dim) {
+    if (!accepts_size(args)) return;
     const Range range = share_of(args->slots[2].u64, block, block_dim);
     std::memcpy(static_cast<char*>(args->slots[0].address) + range.begin,
                 static_cast<const char*>(args->slots[1].address) + range.begin, range.end - range.begin);
 }
 
 void fill_kernel(const gs_args* args, std::uint32_t block, std::uint32_t block_dim) {
+    if (!accepts_size(args)) return;
     const Range range = share_of(args->slots[2].u64, block, block_dim);
-    std::memset(static_cast<char*>(args->slots[0].address) + range.begin, static_cast<int>(args->slots[1].i64 & 0xff),
-                range.end - range.begin);
+    std::memset(static_cast<char*>(args->slots[0].address) + range.begin,
+                static_cast<int>(args->slots[1].i64 & 0xff), range.end - range.begin);
 }
 
 std::string described(const TaskSpec& task, std::size_t index) {
-    std::string text = std::string(task_kind_name(task.kind)) + " task " + std::to_string(index) + " '" + task.name + "'";
+    std::string text =
+        std::string(task_kind_name(task.kind)) + " task " + std::to_string(index) + " '" + task.name + "'";
     return task.module_path.empty() ? text : text + " (" + task.module_path + ")";
 }
 
@@ -59,7 +71,8 @@ void advance(Clock& clock, const Clock& other) {
 // Lowers the tasks between two control tasks.
 class RegionBuilder {
   public:
-    explicit RegionBuilder(std::uint32_t num_cores) : num_cores_(num_cores), known_(num_cores, Clock(num_cores, 0)) {
+    explicit RegionBuilder(std::uint32_t num_cores)
+        : num_cores_(num_cores), known_(num_cores, Clock(num_cores, 0)) {
         region_.cores.resize(num_cores);
     }
 
@@ -104,8 +117,8 @@ class RegionBuilder {
         return cores;
     }
 
-    void add_blocks(std::uint32_t descriptor, const std::vector<std::uint32_t>& cores, std::uint32_t block_dim,
-                    const Needs& needs) {
+    void add_blocks(std::uint32_t descriptor, const std::vector<std::uint32_t>& cores,
+                    std::uint32_t block_dim, const Needs& needs) {
         Clock finished(num_cores_, 0);
         Clock own_steps(num_cores_, 0);
         const auto count = static_cast<std::uint64_t>(cores.size());
@@ -176,7 +189,8 @@ class RegionBuilder {
     void mark_published() {
         for (CoreProgram& program : region_.cores) {
             if (!program.steps.empty()) program.steps.back().publish = true;
-            for (const Wait& wait : program.waits) region_.cores[wait.core].steps[wait.steps - 1].publish = true;
+            for (const Wait& wait : program.waits)
+                region_.cores[wait.core].steps[wait.steps - 1].publish = true;
         }
     }
 
@@ -193,7 +207,7 @@ class Lowering {
     Lowering(Program& program, std::uint32_t num_cores, std::uint32_t num_parameters)
         : program_(program), num_cores_(num_cores), num_parameters_(num_parameters) {}
 
-    Body lower_body(const TaskBody& tasks) {
+    Body lower_body(const TaskBody& tasks, std::size_t depth) {
         Body body;
         RegionBuilder builder(num_cores_);
         std::size_t region_start = 0;
@@ -205,13 +219,16 @@ class Lowering {
                 close_region(builder, body);
                 builder = RegionBuilder(num_cores_);
                 region_start = index + 1;
-                add_control(task, task_id, body);
+                if (depth == kDeepestNesting)
+                    refuse(task, index, "is nested " + std::to_string(depth) + " levels deep");
+                add_control(task, task_id, body, depth);
                 continue;
             }
             std::vector<std::uint32_t> local;
             for (const std::uint32_t dependency : task.depends_on) {
                 // A control task and everything before it has ended before the region starts.
-                if (dependency >= region_start) local.push_back(static_cast<std::uint32_t>(dependency - region_start));
+                if (dependency >= region_start)
+                    local.push_back(static_cast<std::uint32_t>(dependency - region_start));
             }
             const std::uint32_t block_dim = blocks_of(task);
             builder.add(add_descriptor(task, task_id, block_dim), task, block_dim, local);
@@ -224,16 +241,20 @@ class Lowering {
     void check(const TaskSpec& task, std::size_t index) const {
         for (const std::uint32_t dependency : task.depends_on) {
             if (dependency >= index) {
-                refuse(task, index, "depends on task " + std::to_string(dependency) +
-                                        ", which does not come before it; nothing would ever signal it");
+                refuse(task, index,
+                       "depends on task " + std::to_string(dependency) +
+                           ", which does not come before it; nothing would ever signal it");
             }
         }
         std::set<std::uint32_t> seen;
         for (const std::uint32_t core : task.cores) {
             if (core >= num_cores_) {
-                refuse(task, index, "core " + std::to_string(core) + " of a device with " + std::to_string(num_cores_) + " cores");
+                refuse(task, index,
+                       "core " + std::to_string(core) + " of a device with " + std::to_string(num_cores_) +
+                           " cores");
             }
-            if (!seen.insert(core).second) refuse(task, index, "core " + std::to_string(core) + " is named twice");
+            if (!seen.insert(core).second)
+                refuse(task, index, "core " + std::to_string(core) + " is named twice");
         }
         for (const SlotSpec& slot : task.slots) {
             if (slot.parameter >= 0 && static_cast<std::uint32_t>(slot.parameter) >= num_parameters_) {
@@ -243,20 +264,37 @@ class Lowering {
         check_kind(task, index);
     }
 
-    void check_kind(const TaskSpec& task, std::size_t index) const {
+    static void check_kind(const TaskSpec& task, std::size_t index) {
         if (task.kind == TaskKind::kernel && task.kernel == nullptr) refuse(task, index, "has no function");
         if (task.kind == TaskKind::call && task.call == nullptr) refuse(task, index, "has no function");
         if (task.kind == TaskKind::kernel && task.block_dim == 0) refuse(task, index, "block_dim is 0");
-        if ((task.kind == TaskKind::copy || task.kind == TaskKind::fill) && task.slots.size() != 3) {
-            refuse(task, index, "needs exactly 3 slots");
+        if (task.kind == TaskKind::copy || task.kind == TaskKind::fill) check_memory(task, index);
+        if (is_control(task.kind)) check_control(task, index);
+    }
+
+    static void check_memory(const TaskSpec& task, std::size_t index) {
+        if (task.slots.size() != 3) refuse(task, index, "needs exactly 3 slots");
+        const std::size_t num_addresses = task.kind == TaskKind::copy ? 2 : 1;
+        for (std::size_t i = 0; i < num_addresses; ++i) {
+            if (task.slots[i].parameter < 0 && task.slots[i].value.u64 == 0)
+                refuse(task, index, "an address is 0");
         }
-        if (!is_control(task.kind)) return;
+        const bool known =
+            task.slots[0].parameter < 0 && task.slots[1].parameter < 0 && task.slots[2].parameter < 0;
+        if (task.kind == TaskKind::fill || !known) return;
+        const std::uint64_t destination = task.slots[0].value.u64, source = task.slots[1].value.u64;
+        const std::uint64_t distance = destination < source ? source - destination : destination - source;
+        if (distance < task.slots[2].value.u64) refuse(task, index, "source and destination overlap");
+    }
+
+    static void check_control(const TaskSpec& task, std::size_t index) {
         const auto address = reinterpret_cast<std::uintptr_t>(task.condition);
         if (address == 0 || address % alignof(std::int64_t) != 0) {
             refuse(task, index, "its variable must be an address that is a multiple of 8");
         }
         const std::size_t most = task.kind == TaskKind::branch_if ? 2 : 1;
-        const bool wrong = task.bodies.empty() || (task.kind != TaskKind::branch_switch && task.bodies.size() > most);
+        const bool wrong =
+            task.bodies.empty() || (task.kind != TaskKind::branch_switch && task.bodies.size() > most);
         if (wrong) refuse(task, index, "has " + std::to_string(task.bodies.size()) + " bodies");
     }
 
@@ -287,7 +325,8 @@ class Lowering {
         descriptor.prefetch_bytes = task.prefetch_bytes;
         for (const SlotSpec& slot : task.slots) {
             if (slot.parameter >= 0) {
-                program_.patches.push_back({program_.slots.size(), static_cast<std::uint32_t>(slot.parameter)});
+                program_.patches.push_back(
+                    {program_.slots.size(), static_cast<std::uint32_t>(slot.parameter)});
             }
             program_.slots.push_back(slot.value);
         }
@@ -297,10 +336,14 @@ class Lowering {
 
     static std::uint64_t entry_of(const TaskSpec& task) {
         switch (task.kind) {
-            case TaskKind::copy: return reinterpret_cast<std::uint64_t>(&copy_kernel);
-            case TaskKind::fill: return reinterpret_cast<std::uint64_t>(&fill_kernel);
-            case TaskKind::call: return reinterpret_cast<std::uint64_t>(task.call);
-            default: return reinterpret_cast<std::uint64_t>(task.kernel);
+            case TaskKind::copy:
+                return reinterpret_cast<std::uint64_t>(&copy_kernel);
+            case TaskKind::fill:
+                return reinterpret_cast<std::uint64_t>(&fill_kernel);
+            case TaskKind::call:
+                return reinterpret_cast<std::uint64_t>(task.call);
+            default:
+                return reinterpret_cast<std::uint64_t>(task.kernel);
         }
     }
 
@@ -311,14 +354,17 @@ class Lowering {
             program_.num_steps += core.steps.size();
             program_.num_waits += core.waits.size();
         }
-        body.nodes.push_back({static_cast<std::int32_t>(program_.regions.size() - 1), -1});
+        const bool joins = !body.nodes.empty() &&
+                           program_.controls[static_cast<std::size_t>(body.nodes.back().control)].kind !=
+                               TaskKind::loop_while;
+        body.nodes.push_back({static_cast<std::int32_t>(program_.regions.size() - 1), -1, joins});
     }
 
-    void add_control(const TaskSpec& task, std::uint32_t task_id, Body& body) {
+    void add_control(const TaskSpec& task, std::uint32_t task_id, Body& body, std::size_t depth) {
         Control control{task.kind, task_id, task.condition, {}};
-        for (const TaskBody& inner : task.bodies) control.bodies.push_back(lower_body(inner));
+        for (const TaskBody& inner : task.bodies) control.bodies.push_back(lower_body(inner, depth + 1));
         program_.controls.push_back(std::move(control));
-        body.nodes.push_back({-1, static_cast<std::int32_t>(program_.controls.size() - 1)});
+        body.nodes.push_back({-1, static_cast<std::int32_t>(program_.controls.size() - 1), false});
     }
 
     Program& program_;
@@ -330,7 +376,7 @@ class Lowering {
 
 std::unique_ptr<Program> lower(const TaskBody& body, std::uint32_t num_cores, std::uint32_t num_parameters) {
     auto program = std::make_unique<Program>();
-    program->main = Lowering(*program, num_cores, num_parameters).lower_body(body);
+    program->main = Lowering(*program, num_cores, num_parameters).lower_body(body, 0);
     for (TaskDescriptor& descriptor : program->descriptors) {
         descriptor.slots = reinterpret_cast<std::uint64_t>(program->slots.data() + descriptor.slots);
     }

@@ -49,6 +49,9 @@ struct Control;
 struct Node {
     std::int32_t region = -1;   // index into Program::regions, or
     std::int32_t control = -1;  // index into Program::controls
+    // The region follows an IF or a SWITCH: cores leave its body one by one, so they meet before they go on.
+    // (A WHILE ends with a decision, where they have met already.)
+    bool joins = false;
 };
 
 struct Body {
@@ -89,8 +92,8 @@ struct Program {
 // Lowers `body` for a device of `num_cores` cores.
 // Throws std::invalid_argument, naming the task, for: a dependency on a task that does not come before it
 // in the same body (nothing would ever signal it), block_dim 0, a core that the device does not have, a
-// parameter index outside of `num_parameters`, a missing function, a misaligned condition variable, or a
-// wrong number of bodies.
+// parameter index outside of `num_parameters`, a missing function, a misaligned condition variable, a wrong
+// number of bodies, bodies nested too deep, or a copy between addresses that overlap or are 0.
 std::unique_ptr<Program> lower(const TaskBody& body, std::uint32_t num_cores, std::uint32_t num_parameters);
 
 }  // namespace graphsink

@@ -23,7 +23,9 @@ enum class TaskKind : std::uint8_t {
 
 const char* task_kind_name(TaskKind kind);
 
-inline bool is_control(TaskKind kind) { return kind >= TaskKind::branch_if; }
+inline bool is_control(TaskKind kind) {
+    return kind >= TaskKind::branch_if;
+}
 
 // A call outside of the kernel interface. Returns 0, or an error code with a text in `message` (zero
 // terminated, at most `capacity` bytes). Must not throw.
@@ -60,10 +62,10 @@ struct TaskSpec {
 struct alignas(64) TaskDescriptor {
     std::uint8_t kind;
     std::uint8_t reserved0[3];
-    std::uint32_t task_id;     // index into the instance's task names
-    std::uint64_t entry;       // address of the function
-    std::uint64_t context;     // call: its context; else 0
-    std::uint64_t slots;       // address of the first slot
+    std::uint32_t task_id;  // index into the instance's task names
+    std::uint64_t entry;    // address of the function
+    std::uint64_t context;  // call: its context; else 0
+    std::uint64_t slots;    // address of the first slot
     std::uint32_t slot_count;
     std::uint32_t block_dim;
     std::uint64_t prefetch_address;

@@ -9,7 +9,9 @@ namespace graphsink {
 
 // Nanoseconds of the steady clock: the same for all cores and the host.
 inline std::int64_t now_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 // One step of one core: it was ready to look at its dependencies, then began, then ended.
@@ -46,7 +48,8 @@ class EventRing {
     std::uint64_t dropped() const { return written_ > events_.size() ? written_ - events_.size() : 0; }
     std::vector<Event> in_order() const {
         std::vector<Event> result;
-        for (std::uint64_t i = dropped(); i < written_; ++i) result.push_back(events_[static_cast<std::size_t>(i % events_.size())]);
+        for (std::uint64_t i = dropped(); i < written_; ++i)
+            result.push_back(events_[static_cast<std::size_t>(i % events_.size())]);
         return result;
     }
 

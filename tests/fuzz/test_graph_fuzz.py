@@ -148,7 +148,9 @@ class ControlProgram:
             case "if", int(variable), list(then), list(otherwise):
                 return [
                     If(
-                        variable=address + 8 * variable, then=self.tasks(then), otherwise=self.tasks(otherwise)
+                        variable=address + 8 * variable,
+                        then=self.tasks(then),
+                        otherwise=self.tasks(otherwise),
                     )
                 ]
             case "switch", int(variable), list(cases):

@@ -50,6 +50,31 @@ void fail_on_core(const gs_args* args, uint32_t block, uint32_t) {
     if (args->core == args->slots[0].u64) *args->error = GS_ERROR_USER + block;
 }
 
+// [address of int64[block_dim], nanoseconds]: every block raises its flag and waits for those of all others;
+// so it ends only if all blocks run at the same time. Reports GS_ERROR_USER when the time is over.
+void meet(const gs_args* args, uint32_t block, uint32_t block_dim) {
+    auto* flags = static_cast<int64_t*>(args->slots[0].address);
+    timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    __atomic_store_n(&flags[block], 1, __ATOMIC_SEQ_CST);
+    for (uint32_t other = 0; other < block_dim; ++other) {
+        while (__atomic_load_n(&flags[other], __ATOMIC_SEQ_CST) == 0) {
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            if ((now.tv_sec - start.tv_sec) * 1000000000 + (now.tv_nsec - start.tv_nsec) < args->slots[1].i64)
+                continue;
+            *args->error = GS_ERROR_USER;
+            return;
+        }
+    }
+}
+
+// [address of int64[count], own index, count, nanoseconds]: the same for tasks of one block each.
+void meet_tasks(const gs_args* args, uint32_t, uint32_t) {
+    const gs_slot slots[] = {args->slots[0], args->slots[3]};
+    const gs_args own = {slots, args->scratch, args->scratch_bytes, args->error, 2, args->core};
+    meet(&own, static_cast<uint32_t>(args->slots[1].u64), static_cast<uint32_t>(args->slots[2].u64));
+}
+
 constexpr KernelEntry kEntries[] = {
     {"empty", empty},
     {"count_block", count_block},
@@ -57,6 +82,8 @@ constexpr KernelEntry kEntries[] = {
     {"combine", combine},
     {"delay", delay},
     {"fail", fail},
+    {"meet", meet},
+    {"meet_tasks", meet_tasks},
     {"fail_on_core", fail_on_core},
 };
 

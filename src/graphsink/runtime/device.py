@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import math
 import os
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -18,6 +19,8 @@ from graphsink.runtime.machine import machine_facts
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from graphsink.runtime.graph_instance import GraphInstance
 
 DEFAULT_IDLE_SPIN_S = 200e-6
 DEFAULT_CALL_SPIN_S = 20e-6
@@ -44,23 +47,37 @@ class MemoryStatistics:
 
 
 class DeviceBuffer:
-    """Memory of a device: 64-byte aligned, zero when new, freed with the last reference or by `free`."""
+    """Memory of a device: 64-byte aligned, freed with the last reference or by `free`.
 
-    __slots__ = ("__weakref__", "_finalizer", "address", "num_bytes")
+    Memory that the device hands out for the first time is zero; memory that was freed before is not.
+    """
+
+    __slots__ = ("__weakref__", "_address", "_finalizer", "num_bytes")
 
     def __init__(self, device: Device, num_bytes: int) -> None:
         self.num_bytes = num_bytes
-        self.address: int = device._allocate(num_bytes)
-        self._finalizer = weakref.finalize(self, device._arena.free, self.address)
+        self._address: int = device._allocate(num_bytes)
+        self._finalizer = weakref.finalize(self, device._arena.free, self._address)
+        # The process gives its memory back as a whole.
+        self._finalizer.atexit = False
+
+    @property
+    def address(self) -> int:
+        """First byte.
+
+        Raises:
+            DeviceMemoryError: the buffer was freed.
+        """
+        self._check_alive()
+        return self._address
 
     def free(self) -> None:
-        """Give the memory back now.
+        """Give the memory back now. Graphs and arrays that still use it see what comes to lie there next.
 
         Raises:
             DeviceMemoryError: it was freed before.
         """
-        if not self._finalizer.alive:
-            raise DeviceMemoryError(f"the buffer of {self.num_bytes} bytes at {self.address:#x} was freed before")
+        self._check_alive()
         self._finalizer()
 
     def as_array(self, dtype: DTypeLike, shape: int | tuple[int, ...] | None = None) -> NDArray[np.generic]:
@@ -73,23 +90,32 @@ class DeviceBuffer:
         Raises:
             DeviceMemoryError: the buffer was freed, or the view would be larger than it.
         """
-        if not self._finalizer.alive:
-            raise DeviceMemoryError(f"the buffer of {self.num_bytes} bytes at {self.address:#x} was freed")
+        self._check_alive()
         kind = np.dtype(dtype)
-        wanted = (self.num_bytes // kind.itemsize,) if shape is None else shape
-        needed = int(np.prod(wanted)) * kind.itemsize
-        if needed > self.num_bytes:
-            raise DeviceMemoryError(f"a view of {needed} bytes does not fit into a buffer of {self.num_bytes}")
-        memory = (ctypes.c_char * self.num_bytes).from_address(self.address)
+        wanted = (shape,) if isinstance(shape, int) else shape or (self.num_bytes // kind.itemsize,)
+        needed = math.prod(wanted) * kind.itemsize
+        if needed > self.num_bytes or min(wanted) < 0:
+            raise DeviceMemoryError(
+                f"a view of shape {wanted} and type {kind} ({needed} bytes) does not fit into a buffer of "
+                f"{self.num_bytes} bytes"
+            )
+        memory = (ctypes.c_char * self.num_bytes).from_address(self._address)
         memory._buffer = self  # type: ignore[attr-defined]
-        return np.frombuffer(memory, dtype=kind, count=int(np.prod(wanted))).reshape(wanted)
+        return np.ndarray(wanted, kind, buffer=memoryview(memory))
+
+    def _check_alive(self) -> None:
+        if not self._finalizer.alive:
+            raise DeviceMemoryError(
+                f"the buffer of {self.num_bytes} bytes at {self._address:#x} was freed before"
+            )
 
 
 class Device:
     """Cores that run graph instances one after another, each instance on all of them.
 
     The thread that calls `GraphInstance.execute` lends itself as core 0; the device has a thread for every
-    other core. Idle threads spin for ``idle_spin_s`` after a run and then sleep.
+    other core. Idle threads spin for ``idle_spin_s`` after a run and then sleep. A device that is no longer
+    referenced, and one that lives when the interpreter ends, aborts what it runs.
 
     Args:
         threads: number of cores; ``None`` is all that affinity and CPU quota allow.
@@ -99,7 +125,8 @@ class Device:
         scratch_bytes: memory per core for kernels.
 
     Raises:
-        DeviceError: more threads than allowed cores, or a thread that cannot be started.
+        DeviceError: more threads than allowed cores, a thread that cannot be started, a time that is none.
+        CapacityError: no memory for scratch.
     """
 
     def __init__(
@@ -118,18 +145,23 @@ class Device:
                 f"a device of {count} cores was asked for; {len(facts.cores)} are allowed",
                 hint=f"give 1 to {len(facts.cores)} threads, or widen the affinity (taskset, cpuset)",
             )
-        if scratch_bytes < 64 or idle_spin_s < 0 or call_spin_s < 0:
-            raise DeviceError(f"scratch of {scratch_bytes} bytes, spinning for {idle_spin_s} and {call_spin_s} s")
+        if scratch_bytes < 64:
+            raise DeviceError(f"scratch of {scratch_bytes} bytes was asked for", hint="give at least 64")
+        seconds(idle_spin_s, "idle_spin_s")
+        seconds(call_spin_s, "call_spin_s")
         self.isa = facts.isa
         self._owner = os.getpid()
         self._arena = _native.Arena()
-        self._next_instance_id = 0
+        self._instance_ids = itertools.count(1)
+        self._submitted: set[GraphInstance] = set()
         try:
             self._native = _native.Device(
                 list(facts.cores[:count]), pin, idle_spin_s, call_spin_s, scratch_bytes
             )
         except RuntimeError as error:
             raise DeviceError(f"the device cannot be started: {error}") from error
+        except MemoryError as error:
+            raise _no_memory("scratch of the device", count * scratch_bytes) from error
         # Threads must be gone before the interpreter is: `finalize` runs at exit, too.
         self._finalizer = weakref.finalize(self, _shut_down, self._native, self._owner)
 
@@ -142,7 +174,18 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """End the device's threads. Queued executions end first; using it afterwards is a `DeviceError`."""
+        """Wait for queued executions, then end the device's threads.
+
+        Using the device afterwards is a `DeviceError`; closing it again does nothing.
+
+        Raises:
+            DeviceError: called by a task of this device.
+        """
+        if os.getpid() == self._owner and self._finalizer.alive:
+            self.check_outside_of_run("close")
+            for instance in self._submitted.copy():
+                instance._native.wait(0.0, -1.0)
+            self._submitted.clear()
         self._finalizer()
 
     @property
@@ -172,6 +215,7 @@ class Device:
 
     def poison(self, enabled: bool = True) -> None:
         """Debug mode: fill scratch before every run, and free memory now, with 0x7f."""
+        self.check_usable()
         self._native.set_poison(enabled)
         if enabled:
             self._arena.poison(0x7F)
@@ -179,14 +223,13 @@ class Device:
     def _allocate(self, num_bytes: int) -> int:
         self.check_usable()
         if num_bytes <= 0:
-            raise DeviceMemoryError(f"{num_bytes} bytes were asked for", hint="give a positive number of bytes")
+            raise DeviceMemoryError(
+                f"{num_bytes} bytes were asked for", hint="give a positive number of bytes"
+            )
         try:
             return int(self._arena.allocate(num_bytes))
         except MemoryError as error:
-            available = machine_facts(choose_isa=False).memory.available_bytes
-            raise CapacityError(
-                "device memory cannot be allocated", needed=num_bytes, available=available
-            ) from error
+            raise _no_memory("device memory", num_bytes) from error
 
     def check_usable(self) -> None:
         """Raise if the device was closed, or belongs to the parent of this process."""
@@ -198,15 +241,39 @@ class Device:
         if not self._finalizer.alive:
             raise DeviceError("the device was closed", hint="make a new one")
 
+    def check_outside_of_run(self, action: str) -> None:
+        """Raise if a task of this device calls it: what waits for the device would wait for itself."""
+        if self._native.runs_on_this_thread:
+            raise DeviceError(
+                f"'{action}' was called by a host function that this device runs; it would wait for itself",
+                hint="call it after the execution, or use another device",
+            )
+
     def new_instance_id(self) -> int:
         """A number for an instance, unique on this device."""
-        self._next_instance_id += 1
-        return self._next_instance_id
+        return next(self._instance_ids)
+
+    def keep_while_running(self, instance: GraphInstance) -> None:
+        """Keep a submitted instance alive; those that have ended are let go of."""
+        self._submitted = {other for other in self._submitted if other.state == "RUNNING"} | {instance}
 
 
-def usable_cores(cores: Sequence[int]) -> tuple[int, ...]:
-    """Core ids, ascending and without duplicates."""
-    return tuple(sorted(set(cores)))
+def seconds(value: float | None, name: str) -> float:
+    """A time span for the native core, where a negative one means no limit.
+
+    Raises:
+        DeviceError: it is negative or not a number.
+    """
+    if value is None:
+        return -1.0
+    if not value >= 0:
+        raise DeviceError(f"{name} is {value} s", hint="give 0 or more seconds")
+    return float(value)
+
+
+def _no_memory(what: str, num_bytes: int) -> CapacityError:
+    available = machine_facts(choose_isa=False).memory.available_bytes
+    return CapacityError(f"{what} cannot be allocated", needed=num_bytes, available=available)
 
 
 def _shut_down(device: _native.Device, owner: int) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphsink import _native
 from graphsink.errors import (
+    DeviceError,
     DeviceMemoryError,
     ExecutionAbortedError,
     ExecutionError,
@@ -18,12 +22,21 @@ from graphsink.errors import (
     InstanceStateError,
     TaskFailedError,
 )
-from graphsink.runtime.device import DEFAULT_IDLE_SPIN_S, Device, DeviceBuffer
-from graphsink.runtime.task_encoding import TaskEncoder
+from graphsink.runtime.device import DEFAULT_IDLE_SPIN_S, Device, DeviceBuffer, seconds
+from graphsink.runtime.task_encoding import TaskEncoder, eight_byte_integer
 from graphsink.runtime.tasks import Task
 
-READY, RUNNING, FAULT = 1, 2, 3
-"""States as the native core numbers them; 0 is destroyed."""
+STATES = ("NONE", "READY", "RUNNING", "FAULT")
+"""States as the native core numbers them; ``NONE`` is destroyed."""
+
+FAILED, ABORTED, TIMED_OUT, REFUSED = 1, 2, 3, 4
+"""Results of an execution as the native core numbers them; 0 is a good one."""
+
+_HINTS = {
+    "NONE": "load it again",
+    "RUNNING": "wait() for it, or abort() it, first",
+    "FAULT": "wait() raises the fault and clears it",
+}
 
 _KERNEL_ERRORS = {
     1: "an index is out of range",
@@ -58,16 +71,17 @@ class GraphInstance:
         device.check_usable()
         self.device, self.name = device, name
         self._parameters = {key: index for index, key in enumerate(parameters or {})}
-        self._parameter_types = {key: type(value) for key, value in (parameters or {}).items()}
+        defaults = {key: _number(key, value) for key, value in (parameters or {}).items()}
+        self._parameter_types: dict[str, type[int | float]] = {key: type(defaults[key]) for key in defaults}
         self._buffers: dict[str, DeviceBuffer] = {
             key: device.allocate(size) for key, size in (buffers or {}).items()
         }
         both = self._parameters.keys() & self._buffers.keys()
         if both:
             raise GraphLoadError(f"'{min(both)}' is the name of a parameter and of a buffer")
-        defaults = {key: (self._parameters[key], value) for key, value in (parameters or {}).items()}
+        indexed = {key: (self._parameters[key], value) for key, value in defaults.items()}
         addresses = {key: buffer.address for key, buffer in self._buffers.items()}
-        self._graph = TaskEncoder(defaults, addresses).encode(tasks)
+        self._graph = TaskEncoder(indexed, addresses).encode(tasks)
         try:
             self._native = _native.lower_tasks(
                 self._graph.tasks, device.num_cores, len(self._parameters), device.new_instance_id()
@@ -76,6 +90,8 @@ class GraphInstance:
             raise GraphLoadError(str(error), where=name) from error
         self._destroy_callbacks: dict[int, Callable[[], None]] = {}
         self._callback_ids = itertools.count(1)
+        # Held while a fault is taken: of several threads that wait, one gets it whole.
+        self._fault_lock = threading.Lock()
 
     @property
     def state(self) -> str:
@@ -108,7 +124,8 @@ class GraphInstance:
             InstanceStateError: it is running or destroyed.
             GraphLoadError: there is no such name, or the value does not fit it.
         """
-        self._check_changeable()
+        if self.state in ("RUNNING", "NONE"):
+            raise self._state_error("changed", self.state)
         if name in self._parameters:
             self._set_parameter(name, value)
         elif name in self._buffers:
@@ -118,7 +135,14 @@ class GraphInstance:
             raise GraphLoadError(f"'{self.name}' has no parameter or buffer '{name}' (known: {known})")
 
     def buffer(self, name: str) -> DeviceBuffer:
-        """A named buffer, for reading results."""
+        """A named buffer, for reading results.
+
+        Raises:
+            GraphLoadError: there is no such buffer.
+        """
+        if name not in self._buffers:
+            known = ", ".join(sorted(self._buffers)) or "none"
+            raise GraphLoadError(f"'{self.name}' has no buffer '{name}' (known: {known})")
         return self._buffers[name]
 
     def execute(self, timeout: float | None = None) -> None:
@@ -131,42 +155,70 @@ class GraphInstance:
             InstanceStateError: it is running, destroyed, or has a fault that was not taken.
             TaskFailedError: a kernel or call reported a fault; a host function's own exception is its cause.
             ExecutionTimeoutError, ExecutionAbortedError: it did not come to its end.
+            DeviceError: called by a task of the same device, or a time-out that is negative.
         """
         self.device.check_usable()
-        state = self.device._native.execute(self._native, -1.0 if timeout is None else timeout)
-        if state != READY:
-            self._raise_for(state)
+        self.device.check_outside_of_run("execute")
+        outcome = self.device._native.execute(self._native, seconds(timeout, "timeout"))
+        if outcome is None:
+            return
+        if outcome.result == REFUSED:
+            raise self._state_error("executed", STATES[outcome.code])
+        try:
+            self._raise(outcome)
+        finally:
+            self._native.end_run()
 
     def execute_async(self) -> None:
         """Queue an execution on the device's own threads; take its result with `wait`.
 
+        The device keeps the instance alive until it has ended.
+
         Raises:
             InstanceStateError: it is running, destroyed, or has a fault that was not taken.
+            DeviceError: the device's thread cannot be started.
         """
         self.device.check_usable()
-        state = self.device._native.submit(self._native)
-        if state != READY:
-            self._raise_for_state(state)
+        try:
+            found = STATES[self.device._native.submit(self._native)]
+        except RuntimeError as error:
+            raise DeviceError(f"'{self.name}' cannot be queued: {error}") from error
+        if found != "READY":
+            raise self._state_error("executed", found)
+        self.device.keep_while_running(self)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end of `execute_async` and raise what it raised.
+        """Wait for the end of `execute_async` and raise what it raised. Nothing runs: returns at once.
 
         Raises:
             TimeoutError: it still runs after ``timeout`` seconds; it goes on running.
             TaskFailedError, ExecutionAbortedError: as `execute`.
+            DeviceError: called by a task of the same device, or a time-out that is negative.
         """
         self.device.check_usable()
-        if not self._native.wait(DEFAULT_IDLE_SPIN_S, -1.0 if timeout is None else timeout):
+        self.device.check_outside_of_run("wait")
+        if not self._native.wait(DEFAULT_IDLE_SPIN_S, seconds(timeout, "timeout")):
             raise TimeoutError(f"'{self.name}' still runs after {timeout} s; it was not aborted")
-        if self.state == "FAULT":
-            self._raise_for(FAULT)
+        with self._fault_lock:
+            if self.state != "FAULT":
+                return
+            try:
+                self._raise(self._native.fault())
+            finally:
+                self._native.clear_fault()
 
     def abort(self) -> None:
-        """End the execution that is queued or runs; whoever waits gets `ExecutionAbortedError`."""
+        """End the execution that runs or is queued; whoever waits gets `ExecutionAbortedError`.
+
+        It returns at once. A kernel is not interrupted, and one that is queued ends when its turn comes.
+        """
+        self.device.check_usable()
         self.device._native.abort(self._native)
 
     def destroy(self) -> None:
-        """Release the instance; registered callbacks run, newest first.
+        """Release the instance; registered callbacks run, newest first. Again: nothing happens.
+
+        All callbacks run even if some raise; the exception of the last one that did is raised then.
 
         Raises:
             InstanceStateError: it is running.
@@ -174,14 +226,13 @@ class GraphInstance:
         if self.state == "NONE":
             return
         if not self._native.destroy():
-            raise InstanceStateError(
-                f"'{self.name}' cannot be destroyed", state=self.state, hint="wait() for it, or abort() it first"
-            )
-        for callback in reversed(list(self._destroy_callbacks.values())):
-            callback()
-        self._destroy_callbacks.clear()
-        self._graph.keep_alive.clear()
-        self._buffers.clear()
+            raise self._state_error("destroyed", self.state)
+        with contextlib.ExitStack() as callbacks:
+            for callback in self._destroy_callbacks.values():
+                callbacks.callback(callback)
+            self._destroy_callbacks.clear()
+            self._graph.keep_alive.clear()
+            self._buffers.clear()
 
     def on_destroy(self, callback: Callable[[], None]) -> int:
         """Call ``callback`` when the instance is destroyed; returns a number for `forget_on_destroy`."""
@@ -193,55 +244,58 @@ class GraphInstance:
         """Unregister a callback; unknown numbers are fine."""
         self._destroy_callbacks.pop(number, None)
 
-    def _check_changeable(self) -> None:
-        if self.state in ("RUNNING", "NONE"):
-            raise InstanceStateError(
-                f"'{self.name}' cannot be changed", state=self.state, hint="wait() for it, or load it again"
-            )
-
     def _set_parameter(self, name: str, value: object) -> None:
         wanted = self._parameter_types[name]
-        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-            raise GraphLoadError(f"parameter '{name}' takes a number, not a {type(value).__name__}")
-        if wanted is int and not isinstance(value, int | np.integer):
+        number = _number(name, value)
+        if wanted is int and not isinstance(number, int):
             raise GraphLoadError(f"parameter '{name}' takes an integer, not {value!r}")
-        self._native.set_parameter(self._parameters[name], wanted(value))
+        if not self._native.set_parameter(self._parameters[name], wanted(number)):
+            raise self._state_error("changed", "RUNNING")
 
     def _fill_buffer(self, name: str, value: object) -> None:
         data = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
         buffer = self._buffers[name]
         if len(data) > buffer.num_bytes:
-            raise DeviceMemoryError(f"{len(data)} bytes do not fit into buffer '{name}' of {buffer.num_bytes}")
+            raise DeviceMemoryError(
+                f"{len(data)} bytes do not fit into buffer '{name}' of {buffer.num_bytes}"
+            )
         buffer.as_array(np.uint8)[: len(data)] = np.frombuffer(data, dtype=np.uint8)
 
-    def _raise_for(self, state: int) -> None:
-        if state != FAULT:
-            self._raise_for_state(state)
-        outcome = self._native.take_outcome()
-        if outcome.result == 0:
-            # The fault was there before this call and somebody else has taken it since.
-            self._raise_for_state(state)
-        raise self._error(outcome) from self._cause(outcome)
+    def _state_error(self, verb: str, state: str) -> InstanceStateError:
+        return InstanceStateError(f"'{self.name}' cannot be {verb}", state=state, hint=_HINTS[state])
 
-    def _raise_for_state(self, state: int) -> None:
-        names = {0: "NONE", RUNNING: "RUNNING", FAULT: "FAULT"}
-        hints = {0: "load it again", RUNNING: "wait() for it first", FAULT: "wait() raises the fault and clears it"}
-        raise InstanceStateError(f"'{self.name}' cannot be executed", state=names[state], hint=hints[state])
+    def _raise(self, outcome: _native.Outcome) -> NoReturn:
+        cause = self._cause(outcome)
+        if cause is not None and not isinstance(cause, Exception):
+            raise cause  # KeyboardInterrupt, SystemExit
+        raise self._error(outcome, cause) from cause
 
     def _cause(self, outcome: _native.Outcome) -> BaseException | None:
         call = self._graph.calls.get(outcome.task_id)
-        if outcome.result == 1 and isinstance(call, _native.HostCall):
+        if outcome.result == FAILED and isinstance(call, _native.HostCall):
             error = call.take_error()
             return error if isinstance(error, BaseException) else None
         return None
 
-    def _error(self, outcome: _native.Outcome) -> ExecutionError:
+    def _error(self, outcome: _native.Outcome, cause: Exception | None) -> ExecutionError:
         kind, task, module_path = self.task_label(outcome.task_id)
-        details = {"task": task, "module_path": module_path, "core": outcome.core}
-        if outcome.result == 2:
-            return ExecutionAbortedError(f"'{self.name}' was aborted: {outcome.message or 'it ran'}", **details)
-        if outcome.result == 3:
-            return ExecutionTimeoutError(f"'{self.name}' ran out of time: {outcome.message}", **details)
+        if outcome.result in (ABORTED, TIMED_OUT):
+            how = "was aborted" if outcome.result == ABORTED else "ran out of time"
+            error_class = ExecutionAbortedError if outcome.result == ABORTED else ExecutionTimeoutError
+            what = f"'{self.name}' {how}: {outcome.message}"
+            return error_class(what, task=task, module_path=module_path, core=outcome.core)
         code = outcome.code if outcome.code < 2**31 else outcome.code - 2**32
         reason = outcome.message or _KERNEL_ERRORS.get(code, "it reported a fault")
-        return TaskFailedError(f"{kind} '{task}' failed with code {code}: {reason}", code=code, **details)
+        if cause is not None:
+            reason = f"{type(cause).__name__}: {cause}"
+        what = f"{kind} '{task}' failed with code {code}: {reason}"
+        return TaskFailedError(what, task=task, module_path=module_path, core=outcome.core, code=code)
+
+
+def _number(name: str, value: object) -> int | float:
+    """A parameter's value as the native core takes it."""
+    if isinstance(value, float | np.floating):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise GraphLoadError(f"parameter '{name}' takes a number, not a {type(value).__name__}")
+    return eight_byte_integer(int(value), f"parameter '{name}'")

@@ -28,7 +28,7 @@ class KernelLibrary:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+            self._library = ctypes.CDLL(str(path.resolve()), mode=ctypes.RTLD_LOCAL)
         except OSError as error:
             raise KernelLibraryError(f"'{path}' cannot be loaded: {error}") from error
         try:
@@ -51,6 +51,8 @@ class KernelLibrary:
             KernelLibraryError: there is no such symbol.
         """
         try:
+            if name == ABI_SYMBOL:
+                raise AttributeError(name)  # data
             function = getattr(self._library, name)
         except AttributeError as error:
             raise KernelLibraryError(f"'{self.path}' has no kernel '{name}'") from error

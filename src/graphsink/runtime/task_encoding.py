@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from graphsink import _native
 from graphsink.errors import GraphLoadError
 from graphsink.runtime.tasks import (
@@ -27,6 +29,9 @@ from graphsink.runtime.tasks import (
 )
 
 Encoded = dict[str, Any]
+
+DEEPEST_NESTING = 64
+"""Levels of bodies within bodies that the native core takes."""
 
 
 @dataclass(slots=True)
@@ -56,6 +61,7 @@ class TaskEncoder:
         self._parameters, self._buffers = parameters, buffers
         self._graph = EncodedGraph([], {}, [])
         self._next_task_id = 0
+        self._depth = 0
         self._encoders: dict[type[Task], Callable[[Any, Encoded], None]] = {
             KernelTask: self._kernel,
             CallTask: self._call,
@@ -86,7 +92,7 @@ class TaskEncoder:
         dependencies = task.depends_on
         if dependencies is None:
             dependencies = (position - 1,) if position else ()
-        if any(not 0 <= dependency < position for dependency in dependencies):
+        if not all(_is_integer(one, 0, position - 1) for one in dependencies):
             raise GraphLoadError(
                 f"task {position} '{task.name}' depends on {list(dependencies)}: only tasks before it can be "
                 "waited for; nothing would ever signal the others",
@@ -106,11 +112,15 @@ class TaskEncoder:
 
     def _kernel(self, task: KernelTask, encoded: Encoded) -> None:
         name = task.name or task.kernel.name
-        if not 1 <= task.block_dim < 2**32:
-            raise GraphLoadError(f"task '{name}': block_dim is {task.block_dim}", hint="give at least 1 block")
+        if not _is_integer(task.block_dim, 1, 2**32 - 1):
+            raise GraphLoadError(
+                f"task '{name}': block_dim is {task.block_dim!r}", hint="give 1 block or more (an integer)"
+            )
+        if not all(_is_integer(core, 0, 2**32 - 1) for core in task.cores):
+            raise GraphLoadError(f"task '{name}': cores are {task.cores!r}", hint="give indices from 0 on")
         address, num_bytes = task.prefetch or (0, 0)
-        if num_bytes < 0:
-            raise GraphLoadError(f"task '{name}': prefetch of {num_bytes} bytes")
+        if num_bytes < 0 or address < 0:
+            raise GraphLoadError(f"task '{name}': prefetch of {num_bytes} bytes at {address:#x}")
         encoded |= {"kind": int(TaskKind.KERNEL), "name": name, "entry": task.kernel.address}
         encoded |= {"block_dim": task.block_dim, "cores": list(task.cores)}
         encoded |= {"prefetch_address": address, "prefetch_bytes": num_bytes}
@@ -135,6 +145,8 @@ class TaskEncoder:
 
     def _fill(self, task: FillTask, encoded: Encoded) -> None:
         name = task.name or "fill"
+        if not _is_integer(task.value, 0, 255):
+            raise GraphLoadError(f"task '{name}': {task.value!r} is not a byte value (0 to 255)")
         slots = self._slots([task.destination, task.value, _size(task.num_bytes, name)], name)
         encoded |= {"kind": int(TaskKind.FILL), "name": name, "slots": slots}
 
@@ -163,8 +175,12 @@ class TaskEncoder:
                 f"{default_name} task '{name}': its variable is at {address!r}, not a multiple of 8",
                 hint="give the address of an 8-byte integer, for example device memory",
             )
+        if self._depth == DEEPEST_NESTING:
+            raise GraphLoadError(f"task '{name}' is nested {self._depth} levels deep; that is the limit")
         encoded |= {"kind": int(kind), "name": name, "condition": address}
+        self._depth += 1
         encoded["bodies"] = [self._body(body) for body in bodies]
+        self._depth -= 1
 
     def _slots(self, slots: Sequence[Slot], task: str) -> list[int | float | tuple[int, int | float]]:
         return [self._slot(slot, f"task '{task}', slot {index}") for index, slot in enumerate(slots)]
@@ -178,15 +194,30 @@ class TaskEncoder:
             if slot.name not in self._buffers:
                 raise GraphLoadError(f"{where}: the instance has no buffer '{slot.name}'")
             return self._buffers[slot.name]
+        if isinstance(slot, np.integer):
+            slot = int(slot)
         if isinstance(slot, bool) or not isinstance(slot, int | float):
             address = getattr(slot, "address", None)
             if not isinstance(address, int):
                 raise GraphLoadError(f"{where}: {slot!r} is neither a number nor has it an address")
             self._graph.keep_alive.append(slot)
             return address
-        if isinstance(slot, int) and not -(2**63) <= slot < 2**63:
-            raise GraphLoadError(f"{where}: {slot} does not fit into 8 bytes")
-        return slot
+        return eight_byte_integer(slot, where) if isinstance(slot, int) else slot
+
+
+def eight_byte_integer(value: int, where: str) -> int:
+    """The signed integer with the same 8 bytes: a slot may be read as a signed or an unsigned one.
+
+    Raises:
+        GraphLoadError: it does not fit into 8 bytes.
+    """
+    if not -(2**63) <= value < 2**64:
+        raise GraphLoadError(f"{where}: {value} does not fit into 8 bytes")
+    return value if value < 2**63 else value - 2**64
+
+
+def _is_integer(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and least <= value <= most
 
 
 def _size(num_bytes: int | Parameter, name: str) -> int | Parameter:

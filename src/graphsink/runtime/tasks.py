@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from graphsink import _native
+from graphsink.errors import KernelLibraryError
 
 
 class TaskKind(IntEnum):
@@ -185,8 +186,6 @@ def prebuilt_kernel(name: str, isa: str) -> Kernel:
     Raises:
         KernelLibraryError: there is no such kernel, or the processor cannot run the level.
     """
-    from graphsink.errors import KernelLibraryError
-
     try:
         return Kernel(name, _native.kernel_address(name, isa))
     except IndexError as error:

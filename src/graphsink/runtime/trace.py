@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from graphsink.errors import DeviceError
 from graphsink.runtime.device import Device
 from graphsink.runtime.graph_instance import GraphInstance
 
@@ -97,12 +98,17 @@ class Trace:
     Args:
         device: what to record.
         instances: graphs whose task names the trace should show.
-        events_per_core: size of each core's ring; the newest events are kept.
+        events_per_core: size of each core's ring; the newest events are kept, ``dropped`` counts the others.
+
+    Raises:
+        DeviceError: a ring without room; on entering, the device is closed or traced already.
     """
 
     def __init__(
         self, device: Device, instances: Iterable[GraphInstance], *, events_per_core: int = 1 << 16
     ) -> None:
+        if events_per_core < 1:
+            raise DeviceError(f"a trace of {events_per_core} events per core was asked for")
         self._device = device
         self._instances = {i._native.id: weakref.ref(i) for i in instances}
         self._events_per_core = events_per_core
@@ -112,7 +118,9 @@ class Trace:
 
     def __enter__(self) -> Self:
         self._device.check_usable()
-        self._device._native.start_trace(self._events_per_core)
+        self._device.check_outside_of_run("Trace")
+        if not self._device._native.start_trace(self._events_per_core):
+            raise DeviceError("the device is being traced already", hint="end the other trace first")
         return self
 
     def __exit__(
@@ -125,7 +133,7 @@ class Trace:
             HostEvent(run, self._instance_name(instance), submit, start, end)
             for run, instance, submit, start, end in native.host_events()
         ]
-        self.dropped = native.dropped_events
+        self.dropped = native.dropped_events()
 
     def write_chrome_trace(self, path: Path) -> None:
         """Write the trace in the JSON format that Perfetto and chrome://tracing open."""
