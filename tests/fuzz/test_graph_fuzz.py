@@ -131,6 +131,7 @@ class ControlProgram:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self._core = 0
         self.counters = device.allocate(4 * 8)
         self._loops: list[DeviceBuffer] = []
 
@@ -138,7 +139,9 @@ class ControlProgram:
         return [task for statement in body for task in self._statement(*statement)]
 
     def _add(self, address: int, value: int) -> KernelTask:
-        return KernelTask(kernel=kernel("add_to"), slots=[address, value], block_dim=3)
+        """On a core that changes from task to task, so that bodies are left and entered by different ones."""
+        self._core = (self._core + 1) % self._device.num_cores
+        return KernelTask(kernel=kernel("add_to"), slots=[address, value], block_dim=3, cores=(self._core,))
 
     def _statement(self, kind: str, *rest: object) -> list[Task]:
         address = self.counters.address

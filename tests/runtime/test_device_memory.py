@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def test_pieces_are_aligned_zero_and_apart(device: Device) -> None:
     buffers = [device.allocate(size) for size in (1, 63, 64, 65, 4097, 3 << 20)]
     spans = sorted((buffer.address, buffer.address + buffer.num_bytes) for buffer in buffers)
     assert all(begin % 64 == 0 for begin, _ in spans)
-    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
 def test_new_memory_is_zero() -> None:

@@ -1,5 +1,6 @@
 """Task lists that cannot run are refused when they are loaded, with words."""
 
+# ruff: noqa: E501  one line per case
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphsink.errors import DeviceError, DeviceMemoryError, GraphLoadError, InstanceStateError
+from graphsink.errors import CapacityError, DeviceError, DeviceMemoryError, GraphLoadError, InstanceStateError
 from graphsink.runtime.device import Device
 from graphsink.runtime.graph_instance import GraphInstance
 from graphsink.runtime.tasks import (
@@ -198,8 +199,6 @@ def test_all_callbacks_run_though_one_raises(device: Device) -> None:
 
 
 def test_devices_that_cannot_be_made_are_refused() -> None:
-    from graphsink.errors import CapacityError
-
     for threads in (0, -1, 10_000):
         with pytest.raises(DeviceError, match=f"a device of {threads} cores was asked for"):
             Device(threads)

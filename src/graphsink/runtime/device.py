@@ -92,9 +92,11 @@ class DeviceBuffer:
         """
         self._check_alive()
         kind = np.dtype(dtype)
-        wanted = (shape,) if isinstance(shape, int) else shape or (self.num_bytes // kind.itemsize,)
+        if shape is None:
+            shape = self.num_bytes // kind.itemsize
+        wanted = (shape,) if isinstance(shape, int) else shape
         needed = math.prod(wanted) * kind.itemsize
-        if needed > self.num_bytes or min(wanted) < 0:
+        if needed > self.num_bytes or min(wanted, default=0) < 0:
             raise DeviceMemoryError(
                 f"a view of shape {wanted} and type {kind} ({needed} bytes) does not fit into a buffer of "
                 f"{self.num_bytes} bytes"
@@ -166,6 +168,7 @@ class Device:
         self._finalizer = weakref.finalize(self, _shut_down, self._native, self._owner)
 
     def __enter__(self) -> Self:
+        self.check_usable()
         return self
 
     def __exit__(
