@@ -160,6 +160,7 @@ class ControlProgram:
                 return [Switch(variable=address + 8 * variable, bodies=[self.tasks(case) for case in cases])]
             case "loop", int(count), list(body):
                 left = self._device.allocate(8)
+                left.as_array(np.int64)[:] = 0  # memory that was used before is not zero
                 self._loops.append(left)
                 return [
                     self._add(left.address, count),
