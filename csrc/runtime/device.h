@@ -14,6 +14,7 @@
 #include "runtime/instance.h"
 #include "runtime/parking.h"
 #include "runtime/trace.h"
+#include "runtime/turn.h"
 
 namespace graphsink {
 
@@ -128,7 +129,7 @@ class Device {
     long owner_pid_;
 
     // The run in progress; written before `launch_` changes, read by the cores after.
-    std::timed_mutex run_mutex_;
+    Turn run_mutex_;
     bool workers_quit_ = false;
     Instance* instance_ = nullptr;
     Interrupt interrupt_ = nullptr;

@@ -25,8 +25,8 @@ inline void cpu_relax() {
 #endif
 }
 
-// One turn of a loop that waits for another core. Where other processes want the cores, too, the thread that is
-// waited for may be the one that this thread keeps from running: so after some 50 microseconds give way.
+// One turn of a loop that waits for another core. Where other processes want the cores, too, the thread that
+// is waited for may be the one that this thread keeps from running: so after some 50 microseconds give way.
 inline void spin_once(std::uint32_t round) {
     constexpr std::uint32_t kSpinsPerYield = 1024;
     if (round % kSpinsPerYield == 0) {

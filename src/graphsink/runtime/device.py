@@ -152,6 +152,7 @@ class Device:
         seconds(idle_spin_s, "idle_spin_s")
         seconds(call_spin_s, "call_spin_s")
         self.isa = facts.isa
+        self.idle_spin_s = idle_spin_s
         self._owner = os.getpid()
         self._arena = _native.Arena()
         self._instance_ids = itertools.count(1)
