@@ -31,12 +31,7 @@ def measure(quick: bool) -> Iterator[Row]:
         yield from per_task(device, empty, 5 if quick else 30)
         yield loop_on_the_device(device)
         yield memory_slope(device, empty, 2_000 if quick else 10_000)
-        yield from kernel_rows(device, quick)
-
-
-def kernel_rows(device: Device, quick: bool) -> Iterator[Row]:
-    """Bars of prebuilt kernels against the measured limits."""
-    yield from ()
+        # Bars of prebuilt kernels against the measured limits join here.
 
 
 def timed(action: Callable[[], object], rounds: int, pause_s: float = 0.0) -> float:

@@ -26,9 +26,9 @@ inline void cpu_relax() {
 }
 
 // One turn of a loop that waits for another core. Where other processes want the cores, too, the thread that
-// is waited for may be the one that this thread keeps from running: so after some 50 microseconds give way.
+// is waited for may be the one that this thread keeps from running: so after some 5 microseconds give way.
 inline void spin_once(std::uint32_t round) {
-    constexpr std::uint32_t kSpinsPerYield = 1024;
+    constexpr std::uint32_t kSpinsPerYield = 128;
     if (round % kSpinsPerYield == 0) {
         ::sched_yield();
     } else {
@@ -58,7 +58,7 @@ class ParkingWord {
         for (std::uint32_t round = 1;; ++round) {
             const std::uint32_t value = load();
             if (value != seen) return value;
-            cpu_relax();
+            spin_once(round);
             if (round % kSpinsPerClock == 0 && Clock::now() - start >= spin) break;
         }
         for (;;) {
