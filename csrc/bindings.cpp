@@ -84,6 +84,9 @@ void bind_measurements(nb::module_& m) {
 
 }  // namespace
 
+void bind_kernels(nb::module_& m);
+void bind_runtime(nb::module_& m);
+
 }  // namespace graphsink
 
 NB_MODULE(_native, m) {
@@ -91,4 +94,6 @@ NB_MODULE(_native, m) {
     graphsink::bind_processor(m);
     graphsink::bind_limits(m);
     graphsink::bind_measurements(m);
+    graphsink::bind_kernels(m);
+    graphsink::bind_runtime(m);
 }

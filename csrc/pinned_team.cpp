@@ -18,15 +18,19 @@ struct CpuSetDeleter {
     void operator()(cpu_set_t* set) const { CPU_FREE(set); }
 };
 
-int pin_this_thread(int core) {
+}  // namespace
+
+int pin_thread(std::thread::native_handle_type thread, int core) {
     if (core < 0) return EINVAL;
     const std::unique_ptr<cpu_set_t, CpuSetDeleter> set(CPU_ALLOC(static_cast<std::size_t>(core) + 1));
     if (!set) return ENOMEM;
     const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(core) + 1);
     CPU_ZERO_S(bytes, set.get());
     CPU_SET_S(static_cast<std::size_t>(core), bytes, set.get());
-    return pthread_setaffinity_np(pthread_self(), bytes, set.get());
+    return pthread_setaffinity_np(thread, bytes, set.get());
 }
+
+namespace {
 
 enum Gate : int { closed = 0, open = 1, cancelled = 2 };
 
@@ -38,7 +42,7 @@ struct Start {
 };
 
 void member_main(Start& start, int member, int core, const std::function<void(int)>& work) {
-    if (const int error = pin_this_thread(core); error != 0) {
+    if (const int error = pin_thread(pthread_self(), core); error != 0) {
         start.pin_error_core = core;
         start.pin_error = error;
     }

@@ -2,7 +2,8 @@
 Native core of graphsink: processor facts, limits of this process, measurements.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 
 class CpuFeatures:
@@ -130,3 +131,195 @@ def measure_read_bandwidth(cores: Sequence[int], buffer_bytes: int, rounds: int,
     Raises ValueError for a request that makes no sense, MemoryError if the buffer cannot be
     mapped, RuntimeError if a thread cannot be created or pinned. Releases the GIL.
     """
+
+KERNEL_ABI_VERSION: int = 1
+
+def kernel_levels(level: str) -> dict[str, str]:
+    """
+    Prebuilt kernels to use at a level: name -> level that it was built for.
+    """
+
+def kernel_address(name: str, level: str) -> int:
+    """
+    Address of the build to use at a level. IndexError for an unknown name.
+    """
+
+def call_kernel(name: str, level: str, slots: list[int | float], block_dim: int = 1, scratch_bytes: int = 1048576) -> int:
+    """
+    Run all blocks of a kernel on this thread; slots are ints and floats. Returns the error code.
+    """
+
+def time_kernel(name: str, level: str, slots: list[int | float], block_dim: int, cores: Sequence[int], rounds: int, scratch_bytes: int = 1048576) -> list[float]:
+    """Seconds of each of `rounds` runs with one pinned thread per core."""
+
+class HostCall:
+    """A Python callable as a task."""
+
+    def __init__(self, function: Callable[[], object]) -> None: ...
+
+    @property
+    def entry(self) -> int: ...
+
+    @property
+    def context(self) -> int: ...
+
+    def take_error(self) -> object:
+        """The exception of the last run, or None; clears it."""
+
+class Outcome:
+    """How an execution ended."""
+
+    @property
+    def result(self) -> int:
+        """
+        0 ok, 1 failed, 2 aborted, 3 timed out, 4 refused (`code` is the state that forbids it).
+        """
+
+    @property
+    def task_id(self) -> int: ...
+
+    @property
+    def core(self) -> int: ...
+
+    @property
+    def code(self) -> int: ...
+
+    @property
+    def message(self) -> str: ...
+
+class Instance:
+    """A lowered program with its parameters."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def num_waits(self) -> int: ...
+
+    @property
+    def num_regions(self) -> int: ...
+
+    @property
+    def id(self) -> int: ...
+
+    def label(self, task_id: int) -> tuple[str, str, str]:
+        """
+        (kind, name, module path) of a task; ids count all tasks, bodies included.
+        """
+
+    @property
+    def num_tasks(self) -> int: ...
+
+    def set_parameter(self, index: int, value: object) -> bool:
+        """False, without a change, while the instance runs."""
+
+    def fault(self) -> Outcome:
+        """The fault of a submitted run that nobody has taken yet."""
+
+    def clear_fault(self) -> bool:
+        """FAULT -> READY; False if somebody else has done it."""
+
+    def end_run(self) -> None:
+        """RUNNING -> READY, after `Device.execute` gave a fault."""
+
+    def destroy(self) -> bool:
+        """False while the instance runs."""
+
+    def wait(self, spin_s: float, timeout_s: float) -> bool:
+        """False after the time-out; a negative one never ends. Signals are seen."""
+
+def lower_tasks(tasks: list[dict[str, Any]], num_cores: int, num_parameters: int, id: int) -> Instance:
+    """
+    Turn a task list into an instance. ValueError, naming the task, for a list that cannot run.
+    """
+
+class ArenaStatistics:
+    """Memory of a device, in bytes."""
+
+    @property
+    def mapped_bytes(self) -> int: ...
+
+    @property
+    def used_bytes(self) -> int: ...
+
+    @property
+    def peak_used_bytes(self) -> int: ...
+
+    @property
+    def allocations(self) -> int: ...
+
+    @property
+    def huge_pages(self) -> bool: ...
+
+class Arena:
+    """64-byte aligned memory on 2 MiB pages."""
+
+    def __init__(self) -> None: ...
+
+    def allocate(self, bytes: int) -> int:
+        """Address; MemoryError if the system gives no more."""
+
+    def free(self, address: int) -> None:
+        """ValueError for an address that is not allocated."""
+
+    def poison(self, byte: int) -> None:
+        """Fill everything that is not handed out."""
+
+    def statistics(self) -> ArenaStatistics: ...
+
+class Device:
+    """Cores that run instances one after another."""
+
+    def __init__(self, cores: Sequence[int], pin: bool, idle_spin_s: float, call_spin_s: float, scratch_bytes: int) -> None: ...
+
+    @property
+    def num_cores(self) -> int: ...
+
+    @property
+    def runs(self) -> int:
+        """Executions so far."""
+
+    @property
+    def parks(self) -> int:
+        """How often a core slept while another ran a call."""
+
+    @property
+    def belongs_to_this_process(self) -> bool: ...
+
+    @property
+    def runs_on_this_thread(self) -> bool:
+        """True inside of a call that a run of this device makes on this thread."""
+
+    def execute(self, instance: Instance, timeout_s: float) -> Outcome | None:
+        """
+        Run on all cores, this thread included. None after a good run. After a fault the instance stays
+        RUNNING until `Instance.end_run`; a refused run changes nothing.
+        """
+
+    def submit(self, instance: Instance) -> int:
+        """Queue a run; 1 if it was queued, else the state that forbids it."""
+
+    def abort(self, instance: Instance) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def start_trace(self, events_per_core: int) -> bool:
+        """False if a trace is on already."""
+
+    def stop_trace(self) -> None: ...
+
+    def set_poison(self, poison: bool) -> None: ...
+
+    def step_events(self) -> list[tuple[int, int, int, int, int, int, int, int]]:
+        """
+        (run, instance, task id, core, ready, begin, end in ns, task waited for or -1), per core in order.
+        """
+
+    def host_events(self) -> list[tuple[int, int, int, int, int]]:
+        """(run, instance, submit, start, end in ns)."""
+
+    def dropped_events(self) -> int:
+        """Older events that made room for newer ones."""

@@ -15,7 +15,16 @@
     ├── CapacityError              memory or KV cache too small; carries needed and available
     ├── CacheDirectoryError        the cache directory is unusable or not safe to use
     ├── DeviceError                processor, instruction set, native module
-    │   └── IsaError               an instruction-set level that this processor lacks, or an unknown one
+    │   ├── IsaError               an instruction-set level that this processor lacks, or an unknown one
+    │   ├── ForkedDeviceError      a device is used in a process that was forked after it was made
+    │   ├── DeviceMemoryError      wrong use of device memory: freed twice, wrong size, no longer alive
+    │   ├── KernelLibraryError     a kernel or a kernel library that cannot be used
+    │   ├── GraphLoadError         a task list that cannot run
+    │   ├── InstanceStateError     an instance is used in a state that forbids it
+    │   └── ExecutionError         an execution ended before its end; names the task
+    │       ├── TaskFailedError    a kernel or a call reported a fault
+    │       ├── ExecutionAbortedError   it was aborted
+    │       └── ExecutionTimeoutError   it ran out of time
     ├── SampleError                the sample model could not be fetched or converted
     ├── EngineError                generation
     │   ├── NonFiniteLogitsError   the model produced NaN or infinity
@@ -180,6 +189,73 @@ class IsaError(DeviceError):
     """An instruction-set level is unknown, or this processor does not have it."""
 
     exit_code = 2
+
+
+class ForkedDeviceError(DeviceError):
+    """A device is used in a process that was forked after it was made; its threads are not there."""
+
+
+class DeviceMemoryError(DeviceError):
+    """Device memory was freed twice, is too small for its use, or no longer exists."""
+
+
+class KernelLibraryError(DeviceError):
+    """A kernel is unknown, or a kernel library lacks a symbol or was built for another interface."""
+
+
+class GraphLoadError(DeviceError):
+    """A task list that cannot run; the message names the task."""
+
+
+class InstanceStateError(DeviceError):
+    """A graph instance is used in a state that forbids it.
+
+    Attributes:
+        state: the state it is in: ``NONE``, ``READY``, ``RUNNING`` or ``FAULT``.
+    """
+
+    def __init__(self, what: str, *, state: str, where: str | None = None, hint: str | None = None) -> None:
+        self.state = state
+        super().__init__(f"{what} (state {state})", where=where, hint=hint)
+
+
+class ExecutionError(DeviceError):
+    """An execution ended before its end.
+
+    Attributes:
+        task: name of the task that failed or was waited for.
+        module_path: where in the user's model the task came from; may be empty.
+        code: what the kernel or call reported; 0 if nothing did.
+        core: the core of the device that noticed.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        task: str,
+        module_path: str = "",
+        code: int = 0,
+        core: int = 0,
+        hint: str | None = None,
+    ) -> None:
+        self.task = task
+        self.module_path = module_path
+        self.code = code
+        self.core = core
+        super().__init__(what, where=module_path or None, hint=hint)
+
+
+class TaskFailedError(ExecutionError):
+    """A kernel or a call reported a fault; the rest of the graph did not run."""
+
+
+class ExecutionAbortedError(ExecutionError):
+    """The execution was aborted."""
+
+
+class ExecutionTimeoutError(ExecutionError, TimeoutError):
+    """The execution ran out of time; the message says what every core was doing."""
 
 
 class SampleError(GraphsinkError):
