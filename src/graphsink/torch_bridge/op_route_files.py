@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from pathlib import Path
+
+import torch
 
 from graphsink.torch_bridge.extern_library import shim_library
 from graphsink.torch_bridge.op_routes import TABLE_FILE, build_table, table_text
@@ -20,9 +23,18 @@ def signatures_text(signatures: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def declared_parameters() -> dict[str, str]:
+    """Symbol -> C parameter list of the typed functions, from the headers of the installed torch."""
+    folder = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch/generated"
+    text = "".join((folder / name).read_text() for name in ("c_shim_cpu.h", "c_shim_aten.h"))
+    return dict(re.findall(r"AOTITorchError (aoti_torch_\w+)\((.*?)\);", text))
+
+
 def generated_files() -> dict[Path, str]:
     """Path below the checkout -> text, for the torch that is installed."""
-    table = build_table(shim_library().has_symbol)
+    library, declared = shim_library(), declared_parameters()
+    usable = {s: parameters for s, parameters in declared.items() if library.has_symbol(s)}
+    table = build_table(usable)
     signatures = table["signatures"]
     if not isinstance(signatures, dict):
         raise TypeError("the table has no signatures")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib import resources
@@ -235,21 +235,30 @@ def core_operators() -> list[OpOverload]:
     return found
 
 
-def all_typed_signatures(has_symbol: Callable[[str], bool]) -> dict[str, str]:
-    """Symbol -> signature of every typed function of the shim that follows from an ATen schema."""
+def all_typed_signatures(declared: Mapping[str, str]) -> dict[str, str]:
+    """Symbol -> signature of the typed functions whose declaration is what follows from an ATen schema.
+
+    Args:
+        declared: symbol -> C parameter list.
+    """
     signatures: dict[str, str] = {}
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         op = find_overload(name) if name.startswith("aten::") else None
         prototype = typed_prototype(op._schema) if op is not None else None
         if op is None or prototype is None:
             continue
-        signatures |= {s: prototype.word for s in typed_symbols(op._schema) if has_symbol(s)}
+        matching = (s for s in typed_symbols(op._schema) if declared.get(s) == prototype.parameters)
+        signatures |= dict.fromkeys(matching, prototype.word)
     return signatures
 
 
-def build_table(has_symbol: Callable[[str], bool]) -> dict[str, object]:
-    """The table of this torch, as stored in ``op_routes.json``."""
-    signatures = all_typed_signatures(has_symbol)
+def build_table(declared: Mapping[str, str]) -> dict[str, object]:
+    """The table of this torch, as stored in ``op_routes.json``.
+
+    Args:
+        declared: symbol -> C parameter list of the typed functions that the library exports.
+    """
+    signatures = all_typed_signatures(declared)
     routes = {op.name(): _compact(routes_of(op, signatures)[0]) for op in core_operators()}
     minor = ".".join(torch.__version__.split(".")[:2])
     return {"torch": minor, "signatures": signatures, "routes": routes}
