@@ -56,15 +56,16 @@ def others() -> list[Case]:
     ]  # fmt: skip
 
 
-def rows(case: Case, repeats: int, rounds: int) -> Iterable[Row]:
+def row(case: Case, repeats: int, rounds: int) -> Row:
     name, call, from_python = case
     native, python = [], []
     for _ in range(repeats):
-        native.append(call.seconds_per_call(rounds) * 1e6)
-        python.append(seconds_from_python(from_python, rounds) * 1e6)
+        native.append(call.seconds_per_call(rounds))
+        python.append(seconds_from_python(from_python, rounds))
     # The least of several: other programs only ever add time.
     best, beside = min(native), min(python)
-    yield Row(f"{name}, by {call.route.kind}; from Python {beside:.2f} us", best, "us", beside, "lower")
+    figures = f"{best * 1e6:.2f} us, from Python {beside * 1e6:.2f} us"
+    return Row(f"{name}, {call.route.kind}, {figures}: ratio", best / beside, "", 1, "lower")
 
 
 def moving() -> Row:
@@ -89,7 +90,7 @@ def measure(quick: bool) -> Iterable[Row]:
     sizes = ((1, torch.float32), (1000, torch.float32), (1000, torch.bfloat16))
     cases = [case for count, dtype in sizes for case in elementwise(count, dtype)]
     for case in cases + others():
-        yield from rows(case, repeats, rounds)
+        yield row(case, repeats, rounds)
     yield moving()
     yield preparing()
 

@@ -162,6 +162,7 @@ UNARY_FLOAT += (
     "tanh",
 )
 UNARY_FLOAT += ("trunc", "log", "log10", "log1p", "log2", "rsqrt", "sqrt", "acos", "asin", "atanh")
+SCALARS = (1, 0.1, True, 2**24 + 1, 1e300)
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 CASES: list[Case] = [
@@ -192,7 +193,11 @@ CASES: list[Case] = [
     ),
     (aten.clamp.Tensor, lambda d: (values(3, 5, dtype=d), None, values(5, dtype=d, seed=2)), {}, NUMBERS),
     # Scalars
-    *((getattr(aten, name).Scalar, scalar(v), {}, NUMBERS) for name in COMPARISONS for v in (1, 0.1, True)),
+    *(
+        (getattr(aten, name).Scalar, scalar(v), {}, NUMBERS)
+        for name in COMPARISONS
+        for v in (1, 0.1, True, 2**24 + 1, 1e300)
+    ),
     *(
         (getattr(aten, n).Scalar, scalar(v), {}, NUMBERS)
         for n in ("mul", "div", "remainder", "fmod")

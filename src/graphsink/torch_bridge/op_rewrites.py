@@ -76,23 +76,21 @@ def exact_double(value: object) -> float | None:
     return value if isinstance(value, float) else None
 
 
-def _category(kind: torch.dtype | type) -> int:
-    if isinstance(kind, torch.dtype):
-        return 3 if kind.is_complex else 2 if kind.is_floating_point else 0 if kind == torch.bool else 1
-    return {bool: 0, int: 1, float: 2}.get(kind, 4)
-
-
 def constant_like(value: object, tensor: TensorRef) -> ConstantTensor | None:
     """The constant that promotes with a tensor of at least one dimension as the number itself would.
 
     A number of a higher category than the tensor decides the dtype of the result: a float takes the
-    default dtype. Else the widest type of its own category is used, which does not.
+    default dtype. Else any type of the tensor's category does. That is float32 for narrow floats too,
+    because kernels for them compute in float32 and read a constant unrounded.
     """
     if not isinstance(value, bool | int | float) or tensor.dtype.is_complex:
         return None
+    if tensor.dtype.is_floating_point:
+        number = exact_double(value)
+        dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        return None if number is None else ConstantTensor(dtype, number)
     if isinstance(value, float):
-        wider = _category(tensor.dtype) < _category(float)
-        dtype = torch.get_default_dtype() if wider else torch.float64
+        dtype = torch.get_default_dtype()
         return ConstantTensor(dtype, value) if dtype in (torch.float32, torch.float64) else None
     if isinstance(value, bool):
         return ConstantTensor(torch.bool, value)
