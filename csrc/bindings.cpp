@@ -84,6 +84,7 @@ void bind_measurements(nb::module_& m) {
 
 }  // namespace
 
+void bind_extern(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_runtime(nb::module_& m);
 
@@ -94,6 +95,7 @@ NB_MODULE(_native, m) {
     graphsink::bind_processor(m);
     graphsink::bind_limits(m);
     graphsink::bind_measurements(m);
+    graphsink::bind_extern(m);
     graphsink::bind_kernels(m);
     graphsink::bind_runtime(m);
 }
