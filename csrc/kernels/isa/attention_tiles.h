@@ -86,15 +86,15 @@ void weigh_columns(const T* const* rows, int64_t offset, int64_t tokens, const f
 }
 
 // Four heads by kVectors registers of sums fit beside the values.
-constexpr int kVectors = kLanes == 8 ? 2 : 4;
+constexpr int kRegisters = kLanes == 8 ? 2 : 4;
 
 // The same for all columns. `sums` rows are padded to whole registers.
 template <int kHeads, typename T>
 void weigh_heads(const T* const* rows, int64_t size, int64_t tokens, const float* weights,
                  int64_t weight_stride, float* sums, int64_t sum_stride) {
     int64_t d = 0;
-    for (; d + kVectors * kLanes <= size; d += kVectors * kLanes) {
-        weigh_columns<kHeads, kVectors>(rows, d, tokens, weights, weight_stride, sums + d, sum_stride, 0);
+    for (; d + kRegisters * kLanes <= size; d += kRegisters * kLanes) {
+        weigh_columns<kHeads, kRegisters>(rows, d, tokens, weights, weight_stride, sums + d, sum_stride, 0);
     }
     for (; d < size; d += kLanes) {
         const int rest = size - d < kLanes ? static_cast<int>(size - d) : 0;
