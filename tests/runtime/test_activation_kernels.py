@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from support.kernel_calls import (
     BAD_ARGUMENT,
     DTYPES,
@@ -22,7 +24,6 @@ from support.kernel_calls import (
     ulp_of,
     worst_ulps,
 )
-from torch import Tensor
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": torch.exp,

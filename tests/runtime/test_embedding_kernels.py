@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+
 from support.kernel_calls import (
     BAD_ARGUMENT,
     BLOCK_DIMS,
@@ -21,7 +22,8 @@ from support.kernel_calls import (
 @pytest.mark.parametrize("kind", DTYPES)
 def test_equals_eager(kind: str, level: str) -> None:
     for tokens, vocabulary, width in ((1, 1, 1), (5, 11, 33), (17, 300, 64)):
-        table = torch.randn(vocabulary, width, generator=torch.Generator().manual_seed(width)).to(DTYPES[kind])
+        generator = torch.Generator().manual_seed(width)
+        table = torch.randn(vocabulary, width, generator=generator).to(DTYPES[kind])
         ids = torch.arange(tokens) * 7 % vocabulary
         for block_dim in BLOCK_DIMS:
             output = Guarded((tokens, width), table.dtype)
@@ -43,6 +45,6 @@ def test_a_bad_id_is_reported_and_nothing_is_written(bad: int, level: str) -> No
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_refuses_negative_sizes(level: str) -> None:
-    table = torch.ones(4)
+    table, ids = torch.ones(4), torch.zeros(1, dtype=torch.int64)
     for sizes in ((-1, 4, 1), (1, -4, 1), (1, 4, -1)):
-        assert run("embedding_f32", level, [torch.zeros(1, dtype=torch.int64), table, table, *sizes]) == BAD_ARGUMENT
+        assert run("embedding_f32", level, [ids, table, table, *sizes]) == BAD_ARGUMENT

@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+
 from support.kernel_calls import (
     BAD_ARGUMENT,
     DTYPES,
@@ -17,7 +19,6 @@ from support.kernel_calls import (
     same_bits,
     ulp_of,
 )
-from torch import Tensor
 
 UNIT_OFFSET, ROUND_FIRST = 1, 2
 EPSILON = 1e-5
@@ -100,7 +101,9 @@ def test_add_rms_norm_is_an_addition_of_eager_and_a_norm(kind: str, level: str) 
         assert same_bits(total, x + residual)
 
 
-def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, level: str, block_dim: int = 1) -> Tensor:
+def layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, level: str, block_dim: int = 1
+) -> Tensor:
     kind = "bf16" if x.dtype is torch.bfloat16 else "f32"
     output = Guarded(x.shape, x.dtype)
     optional = [0 if part is None else part for part in (weight, bias)]
@@ -125,7 +128,8 @@ def test_layer_norm_over_odd_widths(affine: str, dtype: torch.dtype, level: str)
         # Centring and the sum with the bias may cancel: judged by the size of the terms.
         size = true.abs() + (1 if weight is None else weight.double().abs())
         size += 0 if bias is None else bias.double().abs()
-        assert ((got.double() - true).abs() <= ulp_of(size, dtype) * (0.6 if dtype is torch.bfloat16 else 8)).all()
+        steps = 0.6 if dtype is torch.bfloat16 else 8.0
+        assert ((got.double() - true).abs() <= ulp_of(size, dtype) * steps).all()
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -152,7 +156,8 @@ def test_rows_do_not_see_their_neighbours(dtype: torch.dtype, level: str) -> Non
 @pytest.mark.parametrize("level", LEVELS)
 def test_without_weight_with_stride_and_refusals(level: str) -> None:
     wide = random(3, 80, torch.bfloat16)
-    assert same_bits(rms_norm(wide[:, :33], None, 0, level), rms_norm(wide[:, :33].contiguous(), None, 0, level))
+    narrow = wide[:, :33]
+    assert same_bits(rms_norm(narrow, None, 0, level), rms_norm(narrow.contiguous(), None, 0, level))
     x = torch.zeros(8)
     for rows, columns, flags in ((-1, 8, 0), (1, 0, 0), (1, 8, 4), (1, 8, -1)):
         assert run("rms_norm_f32", level, [x, 0, x, rows, columns, 8, 1e-5, flags]) == BAD_ARGUMENT

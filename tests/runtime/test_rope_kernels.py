@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
-from support.kernel_calls import BAD_ARGUMENT, BLOCK_DIMS, DTYPES, LEVELS, Guarded, run, same_bits
 from torch import Tensor
+
+from support.kernel_calls import BAD_ARGUMENT, BLOCK_DIMS, DTYPES, LEVELS, Guarded, run, same_bits
 
 
 def rotate_half(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

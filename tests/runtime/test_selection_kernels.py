@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+
 from support.kernel_calls import (
     BAD_ARGUMENT,
     DTYPES,
@@ -17,7 +19,6 @@ from support.kernel_calls import (
     run,
     same_bits,
 )
-from torch import Tensor
 
 
 def argmax(x: Tensor, level: str, block_dim: int = 1) -> Tensor:

@@ -77,14 +77,15 @@ def ulp_of(value: Tensor, dtype: torch.dtype) -> Tensor:
 def worst_ulps(got: Tensor, true: Tensor) -> float:
     """Greatest |got - true| in units in the last place; NaN and infinities must be where they are in `true`.
 
-    `true` is float64. Where it rounds to infinity in the dtype of `got`, infinity and the greatest finite number
-    are both right.
+    `true` is float64. Where it rounds to infinity in the dtype of `got`, infinity and the greatest finite
+    number are both right.
     """
     nan = true.isnan()
     assert torch.equal(got.isnan(), nan)
     limit = torch.finfo(got.dtype).max
     huge = ~nan & (true.abs() > limit)
-    assert (got[huge].double().abs() >= limit).all() and torch.equal(got[huge].sign(), true[huge].sign().to(got.dtype))
+    assert (got[huge].double().abs() >= limit).all()
+    assert torch.equal(got[huge].sign(), true[huge].sign().to(got.dtype))
     rest = ~nan & ~huge
     assert got[rest].isfinite().all()
     error = (got[rest].double() - true[rest]).abs() / ulp_of(true[rest], got.dtype)
@@ -99,7 +100,7 @@ def all_bf16() -> Tensor:
 def many_f32(count: int = 1 << 17) -> Tensor:
     """Float32 values spread over all bit patterns, over [-10, 10], and the special ones."""
     patterns = torch.linspace(-(2.0**31), 2.0**31 - 1, count, dtype=torch.float64).to(torch.int32)
-    special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 4.0, -4.0, 88.72, -87.3, -103.9])
+    special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 4.0, -4.0, 88.72, -87.3, -103.9])
     return torch.cat([patterns.view(torch.float32), torch.linspace(-10, 10, count), special])
 
 

@@ -1,9 +1,9 @@
 // Small matrix products for prefill attention: C[rows, 16 n] (+)= A[rows, depth] B[depth, 16 n].
 //
-// A is dense, B is packed in panels of 16 columns, C is float32. `Matrix<T>` says what A and B hold for tensors
-// of T: float32, or bfloat16 where the level multiplies pairs of them; then a panel is [depth / 2][16][2] instead
-// of [depth][16]. Each element of C is summed over the depth in one order, whatever the other rows and columns are.
-// Include after level.h.
+// A is dense, B is packed in panels of 16 columns, C is float32. `Matrix<T>` says what A and B hold for
+// tensors of T: float32, or bfloat16 where the level multiplies pairs of them; then a panel is [depth /
+// 2][16][2] instead of [depth][16]. Each element of C is summed over the depth in one order, whatever the
+// other rows and columns are. Include after level.h.
 #pragma once
 
 #include "attention_tiles.h"
@@ -11,7 +11,7 @@
 namespace graphsink {
 namespace {
 
-constexpr int64_t kPanel = 16;  // columns of a panel
+constexpr int64_t kPanel = 16;    // columns of a panel
 constexpr int64_t kRowStep = 16;  // rows of A and C are padded to this
 
 #if defined(__AVX512F__)
@@ -142,14 +142,15 @@ struct Matrix<Bf16> {
 
 // kRows rows by kPanels panels of C.
 template <typename T, int kRows, int kPanels>
-void multiply_block(const typename Matrix<T>::Element* a, int64_t depth, const typename Matrix<T>::Element* b, float* c,
-                    int64_t c_stride, bool accumulate) {
+void multiply_block(const typename Matrix<T>::Element* a, int64_t depth, const typename Matrix<T>::Element* b,
+                    float* c, int64_t c_stride, bool accumulate) {
     using M = Matrix<T>;
     constexpr int kVectors = kPanels * static_cast<int>(kPanel) / kLanes;
     constexpr int kPerPanel = static_cast<int>(kPanel) / kLanes;
     Lanes sums[kRows][kVectors];
     for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kVectors; ++v) sums[r][v] = accumulate ? load(c + r * c_stride + v * kLanes) : zero();
+        for (int v = 0; v < kVectors; ++v)
+            sums[r][v] = accumulate ? load(c + r * c_stride + v * kLanes) : zero();
     }
     for (int64_t d = 0; d < depth; d += M::kTogether) {
         typename M::Operand right[kVectors];
@@ -178,10 +179,12 @@ void multiply_in_registers(const typename Matrix<T>::Element* a, int64_t rows, i
         float* out = c + r * stride;
         int64_t p = 0;
         for (; p + kPanels <= panels; p += kPanels) {
-            multiply_block<T, 4, kPanels>(left, depth, b + p * depth * kPanel, out + p * kPanel, stride, accumulate);
+            multiply_block<T, 4, kPanels>(left, depth, b + p * depth * kPanel, out + p * kPanel, stride,
+                                          accumulate);
         }
         for (; p < panels; ++p) {
-            multiply_block<T, 4, 1>(left, depth, b + p * depth * kPanel, out + p * kPanel, stride, accumulate);
+            multiply_block<T, 4, 1>(left, depth, b + p * depth * kPanel, out + p * kPanel, stride,
+                                    accumulate);
         }
     }
 }
@@ -191,8 +194,8 @@ template <typename T>
 struct TileUnit {};
 
 template <typename T>
-void multiply(const typename Matrix<T>::Element* a, int64_t rows, int64_t depth, const typename Matrix<T>::Element* b,
-              int64_t panels, float* c, bool accumulate) {
+void multiply(const typename Matrix<T>::Element* a, int64_t rows, int64_t depth,
+              const typename Matrix<T>::Element* b, int64_t panels, float* c, bool accumulate) {
     multiply_in_registers<T>(a, rows, depth, b, panels, c, accumulate);
 }
 
@@ -217,8 +220,8 @@ struct TileUnit<Bf16> {
 };
 
 // One tile of A's rows by two panels. Tiles 0 and 1 are C, 2 is A, 3 and 4 are B.
-inline void multiply_tiles(const Bf16* a, int64_t depth, const Bf16* b, float* c, int64_t c_stride, bool accumulate,
-                           bool two) {
+inline void multiply_tiles(const Bf16* a, int64_t depth, const Bf16* b, float* c, int64_t c_stride,
+                           bool accumulate, bool two) {
     const int64_t c_bytes = c_stride * static_cast<int64_t>(sizeof(float));
     const int64_t a_bytes = depth * static_cast<int64_t>(sizeof(Bf16));
     _tile_zero(0);
@@ -271,8 +274,8 @@ inline void multiply_four_tiles(const Bf16* a, int64_t depth, const Bf16* b, flo
 }
 
 template <>
-inline void multiply<Bf16>(const Bf16* a, int64_t rows, int64_t depth, const Bf16* b, int64_t panels, float* c,
-                           bool accumulate) {
+inline void multiply<Bf16>(const Bf16* a, int64_t rows, int64_t depth, const Bf16* b, int64_t panels,
+                           float* c, bool accumulate) {
     const int64_t stride = panels * kPanel;
     for (int64_t r = 0; r < rows;) {
         const bool two_rows = r + 32 <= rows;
@@ -285,7 +288,8 @@ inline void multiply<Bf16>(const Bf16* a, int64_t rows, int64_t depth, const Bf1
             }
             multiply_tiles(a + r * depth, depth, right, out, stride, accumulate, p + 2 <= panels);
             if (two_rows) {
-                multiply_tiles(a + (r + 16) * depth, depth, right, out + 16 * stride, stride, accumulate, false);
+                multiply_tiles(a + (r + 16) * depth, depth, right, out + 16 * stride, stride, accumulate,
+                               false);
             }
         }
         r += two_rows ? 32 : 16;

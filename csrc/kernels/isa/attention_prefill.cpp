@@ -1,25 +1,28 @@
 // Causal attention of several tokens per sequence, packed one sequence after another, over the paged pool.
 //
-//     paged_attention_prefill   [query, key_cache, value_cache, block_table, query_start, seq_lens, output, tokens,
+//     paged_attention_prefill   [query, key_cache, value_cache, block_table, query_start, seq_lens, output,
+//     tokens,
 //                                sequences, heads, kv_heads, key_size, value_size, blocks, block_size,
 //                                table_columns, query_stride, scale, window, softcap]
 //
-// query [tokens, heads, key_size] with query_stride elements from token to token; query_start int32 [sequences + 1],
-// seq_lens int32 [sequences]; output [tokens, heads, value_size]; the rest as in attention_decode.cpp. The tokens'
-// own keys and values are in the pool already. Token i of a sequence with n tokens stands at position
-// seq_lens - n + i and sees positions up to its own, with window > 0 the last `window` of these. Tokens of a
-// sequence of length 0 become zeros; tokens from query_start[sequences] on are not written.
+// query [tokens, heads, key_size] with query_stride elements from token to token; query_start int32
+// [sequences + 1], seq_lens int32 [sequences]; output [tokens, heads, value_size]; the rest as in
+// attention_decode.cpp. The tokens' own keys and values are in the pool already. Token i of a sequence with n
+// tokens stands at position seq_lens - n + i and sees positions up to its own, with window > 0 the last
+// `window` of these. Tokens of a sequence of length 0 become zeros; tokens from query_start[sequences] on are
+// not written.
 //
-// A task is divided into tiles of up to 64 rows (tokens by the query heads of one KV head). A row is summed online
-// over tiles of 64 positions that begin at multiples of 64, so its bits depend only on its own sequence. With
-// pairs of bfloat16 the weights are rounded to bfloat16, and it is the rounded ones that add up to 1.
+// A task is divided into tiles of up to 64 rows (tokens by the query heads of one KV head). A row is summed
+// online over tiles of 64 positions that begin at multiples of 64, so its bits depend only on its own
+// sequence. With pairs of bfloat16 the weights are rounded to bfloat16, and it is the rounded ones that add
+// up to 1.
 //
-// query_start that descends or a length below the number of tokens is GS_ERROR_BAD_ARGUMENT; tokens, positions or
-// blocks outside of their tables are GS_ERROR_INDEX_OUT_OF_RANGE. Scratch: see Prefill::scratch_bytes.
-#include "level.h"
-
+// query_start that descends or a length below the number of tokens is GS_ERROR_BAD_ARGUMENT; tokens,
+// positions or blocks outside of their tables are GS_ERROR_INDEX_OUT_OF_RANGE. Scratch: see
+// Prefill::scratch_bytes.
 #include "attention_matrix.h"
 #include "attention_pool.h"
+#include "level.h"
 
 namespace graphsink {
 namespace {
@@ -82,15 +85,9 @@ template <typename T>
 Prefill<T> read_slots(const gs_args* args) {
     Prefill<T> task;
     task.query = address<const T>(args, 0);
-    task.pool = {address<const T>(args, 1),
-                 address<const T>(args, 2),
-                 address<const int32_t>(args, 3),
-                 integer(args, 10),
-                 integer(args, 11),
-                 integer(args, 12),
-                 integer(args, 13),
-                 integer(args, 14),
-                 integer(args, 15)};
+    task.pool = {address<const T>(args, 1), address<const T>(args, 2), address<const int32_t>(args, 3),
+                 integer(args, 10),         integer(args, 11),         integer(args, 12),
+                 integer(args, 13),         integer(args, 14),         integer(args, 15)};
     task.query_start = address<const int32_t>(args, 4);
     task.seq_lens = address<const int32_t>(args, 5);
     task.output = address<T>(args, 6);
@@ -149,7 +146,8 @@ void read_queries(const Prefill<T>& task, const Tile& tile) {
     memset(task.queries, 0, static_cast<uint64_t>(task.rows() * depth) * sizeof(*task.queries));
     for (int64_t row = 0; row < tile.tokens * group; ++row) {
         const int64_t token = tile.first_token + row / group, head = tile.kv_head * group + row % group;
-        Matrix<T>::copy_row(task.query + token * task.query_stride + head * size, task.queries + row * depth, size);
+        Matrix<T>::copy_row(task.query + token * task.query_stride + head * size, task.queries + row * depth,
+                            size);
     }
 }
 
@@ -173,9 +171,10 @@ bool read_pool(const Prefill<T>& task, const Tile& tile, int64_t first, Seen see
     return true;
 }
 
-// Scales and caps the scores of a row, hides what it does not see, and returns the greatest of what is left and of
-// `before`.
-inline float prepare_row(float* scores, float scale, float softcap, int64_t begin, int64_t end, float before) {
+// Scales and caps the scores of a row, hides what it does not see, and returns the greatest of what is left
+// and of `before`.
+inline float prepare_row(float* scores, float scale, float softcap, int64_t begin, int64_t end,
+                         float before) {
     for (int64_t i = 0; i < kKeys; i += kLanes) {
         store(scores + i, capped(mul(load(scores + i), broadcast(scale)), softcap));
     }
@@ -260,7 +259,8 @@ void write_zeros(const Prefill<T>& task, int64_t sequence) {
     memset(task.output + begin * width, 0, static_cast<uint64_t>((end - begin) * width) * sizeof(T));
 }
 
-// Calls visit(tile, cost) for all tiles of the task in one order, with KV heads innermost, until it returns false.
+// Calls visit(tile, cost) for all tiles of the task in one order, with KV heads innermost, until it returns
+// false.
 template <typename T, typename Visit>
 void for_each_tile(const Prefill<T>& task, Visit visit) {
     for (int64_t sequence = 0; sequence < task.sequences; ++sequence) {
@@ -283,7 +283,8 @@ void paged_attention_prefill(const gs_args* args, uint32_t block, uint32_t block
     Prefill<T> task = read_slots<T>(args);
     const uint32_t code = check(task, args);
     if (code != GS_ERROR_NONE) return report(args, code);
-    memset(task.nothing, 0, static_cast<uint64_t>(larger(task.pool.key_size, task.pool.value_size)) * sizeof(T));
+    memset(task.nothing, 0,
+           static_cast<uint64_t>(larger(task.pool.key_size, task.pool.value_size)) * sizeof(T));
     memset(task.weights, 0, static_cast<uint64_t>(task.rows() * kKeys) * sizeof(*task.weights));
     memset(task.keys, 0, static_cast<uint64_t>(kKeys * task.depth()) * sizeof(*task.keys));
     int64_t total = 0;
