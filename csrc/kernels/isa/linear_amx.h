@@ -30,14 +30,24 @@ inline void order_memory() {
     __asm__ volatile("" ::: "memory");
 }
 
+// Asks for kLines lines of a tile: into the first-level cache if it is the whole tile, which is read soon.
+template <int kLines>
 inline void prefetch_tile(const char* tile) {
+    __asm__ volatile("" : "+r"(tile));  // one address register, not one per line
 #pragma GCC unroll 16
-    for (int64_t line = 0; line < kTileLines; ++line) _mm_prefetch(tile + line * kLineBytes, _MM_HINT_T0);
+    for (int line = 0; line < kLines; ++line) {
+        _mm_prefetch(tile + line * kLineBytes, kLines == kTileLines ? _MM_HINT_T0 : _MM_HINT_T1);
+    }
 }
 
 // Up to 16 rows, up to four panels. Registers: 0-3 sums, 4 x, 5-7 weights.
-template <int kPanels, bool kPrefetch>
-void one_tile_row(const TileCall& call) {
+template <int kPanels, int kPrefetchLines>
+struct OneTileRow {
+    static void run(const TileCall& call);
+};
+
+template <int kPanels, int kPrefetchLines>
+void OneTileRow<kPanels, kPrefetchLines>::run(const TileCall& call) {
     order_memory();
     const int64_t sum_stride = kPanels * kLineBytes;
     char* sums = reinterpret_cast<char*>(call.sums);
@@ -54,12 +64,11 @@ void one_tile_row(const TileCall& call) {
     }
     const char* x = call.x.data;
     const char* weights = call.weights;
+    const char* ahead = weights + call.prefetch;
     const int64_t panel_bytes = call.panel_bytes;
     for (int64_t line = 0; line < call.lines; line += kTileLines) {
         _tile_loadd(4, x, call.x.row_bytes);
-        if constexpr (kPrefetch) {
-            for (int p = 0; p < kPanels; ++p) prefetch_tile(weights + p * panel_bytes + call.prefetch);
-        }
+        for (int p = 0; p < kPanels; ++p) prefetch_tile<kPrefetchLines>(ahead + p * panel_bytes);
         _tile_loadd(5, weights, kLineBytes);
         _tile_dpbf16ps(0, 4, 5);
         if constexpr (kPanels > 1) {
@@ -75,6 +84,7 @@ void one_tile_row(const TileCall& call) {
             _tile_dpbf16ps(3, 4, 5);
         }
         weights += kTileBytes;
+        ahead += kTileBytes;
         x += call.x.step_bytes;
     }
     _tile_stored(0, sums, sum_stride);
@@ -85,8 +95,15 @@ void one_tile_row(const TileCall& call) {
 }
 
 // 17 to 32 rows, one or two panels. Registers: 0-1 sums of rows 0-15, 2-3 of rows 16-31, 4-5 x, 6-7 weights.
-template <int kPanels, bool kPrefetch>
-void two_tile_rows(const TileCall& call) {
+// x is read again for every group of panels and should stay in the first-level cache; weights and sums pass
+// by it (stream_loadd), because together they are more than that cache holds.
+template <int kPanels, int kPrefetchLines>
+struct TwoTileRows {
+    static void run(const TileCall& call);
+};
+
+template <int kPanels, int kPrefetchLines>
+void TwoTileRows<kPanels, kPrefetchLines>::run(const TileCall& call) {
     order_memory();
     const int64_t sum_stride = kPanels * kLineBytes;
     char* upper = reinterpret_cast<char*>(call.sums);
@@ -97,29 +114,29 @@ void two_tile_rows(const TileCall& call) {
         if constexpr (kPanels > 1) _tile_zero(1);
         if constexpr (kPanels > 1) _tile_zero(3);
     } else {
-        _tile_loadd(0, upper, sum_stride);
-        _tile_loadd(2, lower, sum_stride);
-        if constexpr (kPanels > 1) _tile_loadd(1, upper + kLineBytes, sum_stride);
-        if constexpr (kPanels > 1) _tile_loadd(3, lower + kLineBytes, sum_stride);
+        _tile_stream_loadd(0, upper, sum_stride);
+        _tile_stream_loadd(2, lower, sum_stride);
+        if constexpr (kPanels > 1) _tile_stream_loadd(1, upper + kLineBytes, sum_stride);
+        if constexpr (kPanels > 1) _tile_stream_loadd(3, lower + kLineBytes, sum_stride);
     }
     const char* x = call.x.data;
     const char* weights = call.weights;
+    const char* ahead = weights + call.prefetch;
     const int64_t panel_bytes = call.panel_bytes;
     for (int64_t line = 0; line < call.lines; line += kTileLines) {
-        _tile_loadd(6, weights, kLineBytes);
+        _tile_stream_loadd(6, weights, kLineBytes);
         _tile_loadd(4, x, call.x.row_bytes);
-        if constexpr (kPrefetch) {
-            for (int p = 0; p < kPanels; ++p) prefetch_tile(weights + p * panel_bytes + call.prefetch);
-        }
+        for (int p = 0; p < kPanels; ++p) prefetch_tile<kPrefetchLines>(ahead + p * panel_bytes);
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(5, x + call.x.tile_bytes, call.x.row_bytes);
         _tile_dpbf16ps(2, 5, 6);
         if constexpr (kPanels > 1) {
-            _tile_loadd(7, weights + panel_bytes, kLineBytes);
+            _tile_stream_loadd(7, weights + panel_bytes, kLineBytes);
             _tile_dpbf16ps(1, 4, 7);
             _tile_dpbf16ps(3, 5, 7);
         }
         weights += kTileBytes;
+        ahead += kTileBytes;
         x += call.x.step_bytes;
     }
     _tile_stored(0, upper, sum_stride);
@@ -129,15 +146,15 @@ void two_tile_rows(const TileCall& call) {
     order_memory();
 }
 
-// Prefetching costs load slots, so it is left out where the weights are in a cache already.
-template <int kPanels>
-void one_tile_row(const TileCall& call) {
-    call.prefetch != 0 ? one_tile_row<kPanels, true>(call) : one_tile_row<kPanels, false>(call);
-}
-
-template <int kPanels>
-void two_tile_rows(const TileCall& call) {
-    call.prefetch != 0 ? two_tile_rows<kPanels, true>(call) : two_tile_rows<kPanels, false>(call);
+// Asking costs load slots, so the lines are counted out at compile time.
+template <template <int, int> class Tile, int kPanels>
+void with_prefetch(const TileCall& call) {
+    if (call.prefetch_lines == 0) return Tile<kPanels, 0>::run(call);
+    if (call.prefetch_lines == 1) return Tile<kPanels, 1>::run(call);
+    if (call.prefetch_lines == 2) return Tile<kPanels, 2>::run(call);
+    if (call.prefetch_lines <= 4) return Tile<kPanels, 4>::run(call);
+    if (call.prefetch_lines <= 8) return Tile<kPanels, 8>::run(call);
+    return Tile<kPanels, 16>::run(call);
 }
 
 // How the driver uses tile registers.
@@ -149,6 +166,8 @@ struct AmxTiles {
     static constexpr int64_t kStepLines = kTileLines;
     static constexpr int64_t kRunLines = 256;
     static constexpr int64_t kPreparedBytes = kMaxRows * kRunLines * 4;
+    static constexpr bool kSharesPrefetch = true;
+    static constexpr int64_t kMaxBlockRows = 256;
 
     static int64_t panels_for(int64_t rows) { return rows <= kTileRows ? 4 : 2; }
 
@@ -183,9 +202,10 @@ struct AmxTiles {
     }
 
     static TileFunction tile(int64_t rows, int64_t panels) {
-        static constexpr TileFunction kOne[4] = {one_tile_row<1>, one_tile_row<2>, one_tile_row<3>,
-                                                 one_tile_row<4>};
-        static constexpr TileFunction kTwo[2] = {two_tile_rows<1>, two_tile_rows<2>};
+        static constexpr TileFunction kOne[4] = {with_prefetch<OneTileRow, 1>, with_prefetch<OneTileRow, 2>,
+                                                 with_prefetch<OneTileRow, 3>, with_prefetch<OneTileRow, 4>};
+        static constexpr TileFunction kTwo[2] = {with_prefetch<TwoTileRows, 1>,
+                                                 with_prefetch<TwoTileRows, 2>};
         return rows <= kTileRows ? kOne[panels - 1] : kTwo[panels - 1];
     }
 

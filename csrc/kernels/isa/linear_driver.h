@@ -17,7 +17,6 @@ namespace {
 
 // What every linear kernel needs at least; more scratch makes larger blocks.
 constexpr int64_t kLinearScratchBytes = 128 << 10;
-constexpr int64_t kMaxBlockRows = 128;
 constexpr int64_t kMaxBlockPanels = 32;
 // How far ahead of the multiplication weights are asked for.
 constexpr int64_t kPrefetchBytes = 2048;
@@ -39,8 +38,8 @@ class LinearDriver {
         const int64_t rows = share.last_row - share.first_row;
         few_rows_ = rows <= Tiles::kMaxRows;
         Tiles::begin(rows);
-        for (int64_t row = share.first_row; row < share.last_row; row += kMaxBlockRows) {
-            const int64_t block_rows = smaller(kMaxBlockRows, share.last_row - row);
+        for (int64_t row = share.first_row; row < share.last_row; row += Tiles::kMaxBlockRows) {
+            const int64_t block_rows = smaller(Tiles::kMaxBlockRows, share.last_row - row);
             const int64_t block_panels = panels_per_block(block_rows);
             for (int64_t panel = share.first_panel; panel < share.last_panel; panel += block_panels) {
                 compute_block(row, block_rows, panel, smaller(block_panels, share.last_panel - panel));
@@ -76,8 +75,14 @@ class LinearDriver {
             const int64_t longest =
                 few_rows_ && !Tiles::prepares(few_rows_, true) ? end - line : Tiles::kRunLines;
             const int64_t lines = smaller(longest, end - line);
-            const int64_t jump = few_rows_ && line >= turn ? (panels - 1) * problem_.panel_bytes : 0;
-            compute_run({row, rows, panel, panels, line, lines, true, ahead * kLineBytes + jump, first});
+            int64_t prefetch = ahead * kLineBytes;
+            if (few_rows_ && line >= turn) prefetch += (panels - 1) * problem_.panel_bytes;
+            if (!few_rows_ && Tiles::kSharesPrefetch) {
+                // The next run is of the same panels or, after the last, the first one of the next panels.
+                const bool last = line + lines == whole_lines;
+                prefetch = last ? panels * problem_.panel_bytes - line * kLineBytes : lines * kLineBytes;
+            }
+            compute_run({row, rows, panel, panels, line, lines, true, prefetch, first});
             first = false;
             line += lines;
         }
@@ -104,7 +109,7 @@ class LinearDriver {
             call.x = operand(run, run.row + start, rows);
             call.panel_bytes = problem_.panel_bytes;
             call.lines = run.lines;
-            call.prefetch = tile == 0 ? run.prefetch : 0;
+            ask_for_weights(run, tile, tiles, call);
             call.first = run.first;
             const int64_t group = Tiles::panels_for(rows);
             for (int64_t p = 0; p < run.panels; p += group) {
@@ -112,7 +117,39 @@ class LinearDriver {
                     problem_.panels + (run.panel + p) * problem_.panel_bytes + run.line * kLineBytes;
                 call.sums = sums_of(start, rows, p, run.panels);
                 Tiles::tile(rows, smaller(group, run.panels - p))(call);
+                if (!few_rows_ && Tiles::kSharesPrefetch) ask_for_x(run, tile + 1, tiles, p, p + group);
             }
+        }
+    }
+
+    // Row tiles that work on the same weights share the asking for the next ones.
+    void ask_for_weights(const Run& run, int64_t tile, int64_t tiles, TileCall& call) const {
+        if (few_rows_ || !Tiles::kSharesPrefetch) {
+            call.prefetch = tile == 0 ? run.prefetch : 0;
+            call.prefetch_lines = call.prefetch != 0 ? 16 : 0;
+            return;
+        }
+        const int64_t share = tiles >= 16 ? 1 : tiles >= 8 ? 2 : tiles >= 4 ? 4 : tiles >= 2 ? 8 : 16;
+        const bool helps = run.prefetch != 0 && tile * share < 16;
+        call.prefetch = helps ? run.prefetch + tile * share * kLineBytes : 0;
+        call.prefetch_lines = helps ? share : 0;
+    }
+
+    // While groups of panels [first, last) of one row tile are computed: that part of x of the next row tile.
+    void ask_for_x(const Run& run, int64_t tile, int64_t tiles, int64_t first, int64_t last) const {
+        const bool same_run = tile < tiles;
+        const int64_t line = same_run                                ? run.line
+                             : run.line + run.lines < problem_.lines ? run.line + run.lines
+                                                                     : 0;
+        const int64_t start = same_run ? tile_start(run.rows, tile) : 0;
+        const int64_t rows = tile_start(run.rows, same_run ? tile + 1 : 1) - start;
+        const int64_t lines = smaller(run.lines, problem_.lines - line);
+        for (int64_t row = rows * first / run.panels; row < rows * smaller(last, run.panels) / run.panels;
+             ++row) {
+            const char* x = problem_.x + (run.row + start + row) * problem_.x_row_bytes +
+                            line * kLineBytes / kPanelOutputs;
+            for (int64_t at = 0; at < lines * kLineBytes / kPanelOutputs; at += kLineBytes)
+                __builtin_prefetch(x + at, 0, 2);
         }
     }
 
@@ -159,7 +196,7 @@ class LinearDriver {
 template <class Format, class Tiles>
 void linear_kernel(const gs_args* args, uint32_t block, uint32_t block_dim) {
     static_assert(Tiles::kPreparedBytes +
-                      (kMaxBlockRows + Tiles::kMaxRows) * Tiles::kMaxPanels * kLineBytes <=
+                      (Tiles::kMaxBlockRows + Tiles::kMaxRows) * Tiles::kMaxPanels * kLineBytes <=
                   kLinearScratchBytes);
     LinearProblem problem;
     if (!read_linear_problem<Format>(args, problem)) {

@@ -21,6 +21,9 @@ struct TileCall {
     int64_t lines;
     float* sums;       // [rows][panels * 16]; read unless `first`, then written
     int64_t prefetch;  // bytes from a line that is read to the line to ask for
+    // Of every 16 lines, how many to ask for: all when weights stream from memory; a part when other row
+    // tiles ask for the rest.
+    int64_t prefetch_lines;
     bool first;
 };
 

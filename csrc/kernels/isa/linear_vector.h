@@ -147,6 +147,8 @@ struct VectorTiles {
     static constexpr int64_t kRowRound = 1;  // sums are kept for a multiple of so many rows
     static constexpr int64_t kStepLines = 1;
     static constexpr int64_t kRunLines = 256;
+    static constexpr bool kSharesPrefetch = false;
+    static constexpr int64_t kMaxBlockRows = 128;
     static constexpr int64_t kPreparedBytes = kMaxRows * kRunLines * Format::kInputsPerLine * 4;
 
     static int64_t panels_for(int64_t rows) {
