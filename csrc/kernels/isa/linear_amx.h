@@ -84,7 +84,7 @@ void OneTileRow<kPanels, kPrefetchLines>::run(const TileCall& call) {
             _tile_dpbf16ps(3, 4, 5);
         }
         weights += kTileBytes;
-        ahead += kTileBytes;
+        ahead += kPrefetchLines * kLineBytes;
         x += call.x.step_bytes;
     }
     _tile_stored(0, sums, sum_stride);
@@ -136,7 +136,7 @@ void TwoTileRows<kPanels, kPrefetchLines>::run(const TileCall& call) {
             _tile_dpbf16ps(3, 5, 7);
         }
         weights += kTileBytes;
-        ahead += kTileBytes;
+        ahead += kPrefetchLines * kLineBytes;
         x += call.x.step_bytes;
     }
     _tile_stored(0, upper, sum_stride);
@@ -166,7 +166,6 @@ struct AmxTiles {
     static constexpr int64_t kStepLines = kTileLines;
     static constexpr int64_t kRunLines = 256;
     static constexpr int64_t kPreparedBytes = kMaxRows * kRunLines * 4;
-    static constexpr bool kSharesPrefetch = true;
     static constexpr int64_t kMaxBlockRows = 256;
 
     static int64_t panels_for(int64_t rows) { return rows <= kTileRows ? 4 : 2; }

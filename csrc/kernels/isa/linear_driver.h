@@ -42,13 +42,27 @@ class LinearDriver {
             const int64_t block_rows = smaller(Tiles::kMaxBlockRows, share.last_row - row);
             const int64_t block_panels = panels_per_block(block_rows);
             for (int64_t panel = share.first_panel; panel < share.last_panel; panel += block_panels) {
-                compute_block(row, block_rows, panel, smaller(block_panels, share.last_panel - panel));
+                const int64_t panels = smaller(block_panels, share.last_panel - panel);
+                compute_block({row, block_rows, panel, panels, panel + panels == share.last_panel});
             }
         }
         Tiles::end();
     }
 
   private:
+    struct Block {
+        int64_t row, rows, panel, panels;
+        bool last_panels;
+    };
+
+    // Consecutive lines of all panels of a block.
+    struct Run {
+        int64_t line, lines;
+        bool whole_steps;  // false: it ends in a part of a step, and x has to be padded
+        bool first;
+        int64_t prefetch;  // bytes from a line to the one to ask for; 0: nothing to ask for
+    };
+
     static int64_t rounded(int64_t rows) { return ceil_div(rows, Tiles::kRowRound) * Tiles::kRowRound; }
 
     int64_t panels_per_block(int64_t rows) const {
@@ -62,95 +76,73 @@ class LinearDriver {
         return rows * tile / ceil_div(rows, Tiles::kMaxRows);
     }
 
-    void compute_block(int64_t row, int64_t rows, int64_t panel, int64_t panels) {
-        const int64_t step_inputs = Tiles::kStepLines * Format::kInputsPerLine;
+    void compute_block(const Block& block) {
+        constexpr int64_t step_inputs = Tiles::kStepLines * Format::kInputsPerLine;
         const int64_t whole_lines = problem_.inputs / step_inputs * Tiles::kStepLines;
-        const int64_t ahead = smaller(kPrefetchBytes, problem_.panel_bytes) /
-                              (Tiles::kStepLines * kLineBytes) * Tiles::kStepLines;
-        bool first = true;
-        for (int64_t line = 0; line < whole_lines;) {
-            // Near the end of a panel the lines to ask for are those of the next group of panels.
-            const int64_t turn = few_rows_ && whole_lines > ahead ? whole_lines - ahead : whole_lines;
-            const int64_t end = line < turn ? turn : whole_lines;
-            const int64_t longest =
-                few_rows_ && !Tiles::prepares(few_rows_, true) ? end - line : Tiles::kRunLines;
-            const int64_t lines = smaller(longest, end - line);
-            int64_t prefetch = ahead * kLineBytes;
-            if (few_rows_ && line >= turn) prefetch += (panels - 1) * problem_.panel_bytes;
-            if (!few_rows_ && Tiles::kSharesPrefetch) {
-                // The next run is of the same panels or, after the last, the first one of the next panels.
-                const bool last = line + lines == whole_lines;
-                prefetch = last ? panels * problem_.panel_bytes - line * kLineBytes : lines * kLineBytes;
-            }
-            compute_run({row, rows, panel, panels, line, lines, true, prefetch, first});
-            first = false;
-            line += lines;
+        const int64_t all_lines = ceil_div(problem_.inputs, step_inputs) * Tiles::kStepLines;
+        int64_t line = 0;
+        while (line < whole_lines) {
+            const Run run =
+                few_rows_ ? streaming_run(block, line, whole_lines) : shared_run(block, line, whole_lines);
+            compute_run(block, run);
+            line += run.lines;
         }
-        const int64_t rest_lines = ceil_div(problem_.inputs, step_inputs) * Tiles::kStepLines - whole_lines;
-        if (rest_lines > 0 || first) {
-            compute_run({row, rows, panel, panels, whole_lines, rest_lines, false, 0, first});
-        }
-        store_block(row, rows, panel, panels);
+        // Without inputs this run is empty and sets the sums to zero.
+        if (line < all_lines || line == 0) compute_run(block, {line, all_lines - line, false, line == 0, 0});
+        store_block(block);
     }
 
-    struct Run {
-        int64_t row, rows, panel, panels, line, lines;
-        bool whole_steps;
-        int64_t prefetch;
-        bool first;
-    };
+    // Few rows: as long as possible, and weights are asked for a fixed distance ahead. Near the end of a
+    // panel these are the first lines of the next group of panels.
+    Run streaming_run(const Block& block, int64_t line, int64_t whole_lines) const {
+        constexpr int64_t step_bytes = Tiles::kStepLines * kLineBytes;
+        const int64_t distance = smaller(kPrefetchBytes, problem_.panel_bytes) / step_bytes * step_bytes;
+        const int64_t turn = whole_lines - distance / kLineBytes;
+        const bool near_end = line >= turn;
+        const int64_t longest = Tiles::prepares(true, true) ? Tiles::kRunLines : whole_lines;
+        const int64_t lines = smaller(longest, (near_end ? whole_lines : turn) - line);
+        const int64_t jump = near_end ? (block.panels - 1) * problem_.panel_bytes : 0;
+        return {line, lines, true, line == 0, distance + jump};
+    }
 
-    void compute_run(const Run& run) {
-        const int64_t tiles = ceil_div(run.rows, Tiles::kMaxRows);
+    // Many rows: what stays in the cache for all row tiles, while the next run is asked for: of the same
+    // panels or, after the last run, of the next panels.
+    Run shared_run(const Block& block, int64_t line, int64_t whole_lines) const {
+        const int64_t lines = smaller(Tiles::kRunLines, whole_lines - line);
+        const bool last = line + lines == whole_lines;
+        const int64_t to_next_panels =
+            block.last_panels ? 0 : block.panels * problem_.panel_bytes - line * kLineBytes;
+        return {line, lines, true, line == 0, last ? to_next_panels : lines * kLineBytes};
+    }
+
+    void compute_run(const Block& block, const Run& run) {
+        const int64_t tiles = ceil_div(block.rows, Tiles::kMaxRows);
         for (int64_t tile = 0; tile < tiles; ++tile) {
-            const int64_t start = tile_start(run.rows, tile);
-            const int64_t rows = tile_start(run.rows, tile + 1) - start;
+            const int64_t start = tile_start(block.rows, tile);
+            const int64_t rows = tile_start(block.rows, tile + 1) - start;
             TileCall call{};
-            call.x = operand(run, run.row + start, rows);
+            call.x = operand(run, block.row + start, rows);
             call.panel_bytes = problem_.panel_bytes;
             call.lines = run.lines;
-            ask_for_weights(run, tile, tiles, call);
             call.first = run.first;
+            ask_for_weights(run, tile, tiles, call);
             const int64_t group = Tiles::panels_for(rows);
-            for (int64_t p = 0; p < run.panels; p += group) {
+            for (int64_t p = 0; p < block.panels; p += group) {
                 call.weights =
-                    problem_.panels + (run.panel + p) * problem_.panel_bytes + run.line * kLineBytes;
-                call.sums = sums_of(start, rows, p, run.panels);
-                Tiles::tile(rows, smaller(group, run.panels - p))(call);
-                if (!few_rows_ && Tiles::kSharesPrefetch) ask_for_x(run, tile + 1, tiles, p, p + group);
+                    problem_.panels + (block.panel + p) * problem_.panel_bytes + run.line * kLineBytes;
+                call.sums = sums_of(start, rows, p, block.panels);
+                Tiles::tile(rows, smaller(group, block.panels - p))(call);
             }
         }
     }
 
-    // Row tiles that work on the same weights share the asking for the next ones.
-    void ask_for_weights(const Run& run, int64_t tile, int64_t tiles, TileCall& call) const {
-        if (few_rows_ || !Tiles::kSharesPrefetch) {
-            call.prefetch = tile == 0 ? run.prefetch : 0;
-            call.prefetch_lines = call.prefetch != 0 ? 16 : 0;
-            return;
-        }
-        const int64_t share = tiles >= 16 ? 1 : tiles >= 8 ? 2 : tiles >= 4 ? 4 : tiles >= 2 ? 8 : 16;
-        const bool helps = run.prefetch != 0 && tile * share < 16;
-        call.prefetch = helps ? run.prefetch + tile * share * kLineBytes : 0;
-        call.prefetch_lines = helps ? share : 0;
-    }
-
-    // While groups of panels [first, last) of one row tile are computed: that part of x of the next row tile.
-    void ask_for_x(const Run& run, int64_t tile, int64_t tiles, int64_t first, int64_t last) const {
-        const bool same_run = tile < tiles;
-        const int64_t line = same_run                                ? run.line
-                             : run.line + run.lines < problem_.lines ? run.line + run.lines
-                                                                     : 0;
-        const int64_t start = same_run ? tile_start(run.rows, tile) : 0;
-        const int64_t rows = tile_start(run.rows, same_run ? tile + 1 : 1) - start;
-        const int64_t lines = smaller(run.lines, problem_.lines - line);
-        for (int64_t row = rows * first / run.panels; row < rows * smaller(last, run.panels) / run.panels;
-             ++row) {
-            const char* x = problem_.x + (run.row + start + row) * problem_.x_row_bytes +
-                            line * kLineBytes / kPanelOutputs;
-            for (int64_t at = 0; at < lines * kLineBytes / kPanelOutputs; at += kLineBytes)
-                __builtin_prefetch(x + at, 0, 2);
-        }
+    // Row tiles that work on the same weights share the asking for the next ones: each asks for an equal
+    // part.
+    static void ask_for_weights(const Run& run, int64_t tile, int64_t tiles, TileCall& call) {
+        const int64_t part = tiles >= 16 ? 1 : tiles >= 8 ? 2 : tiles >= 4 ? 4 : tiles >= 2 ? 8 : 16;
+        if (run.prefetch == 0 || tile * part >= 16) return;
+        call.prefetch = run.prefetch + tile * part * run.lines * kLineBytes / 16;
+        call.prefetch_lines = part;
     }
 
     Operand operand(const Run& run, int64_t row, int64_t rows) {
@@ -167,20 +159,28 @@ class LinearDriver {
         return sums_ + (start * panels + panel * rounded(rows)) * kPanelOutputs;
     }
 
-    void store_block(int64_t row, int64_t rows, int64_t panel, int64_t panels) {
-        using Element = typename Format::Element;
-        const int64_t tiles = ceil_div(rows, Tiles::kMaxRows);
-        for (int64_t p = 0; p < panels; ++p) {
-            float bias[kPanelOutputs];
-            load_bias<Element>(problem_, panel + p, bias);
-            for (int64_t tile = 0; tile < tiles; ++tile) {
-                const int64_t start = tile_start(rows, tile);
-                const int64_t tile_rows = tile_start(rows, tile + 1) - start;
-                const int64_t group = Tiles::panels_for(tile_rows), first = p / group * group;
-                const int64_t width = smaller(group, panels - first) * kPanelOutputs;
-                const float* sums = sums_of(start, tile_rows, first, panels) + (p - first) * kPanelOutputs;
-                for (int64_t r = 0; r < tile_rows; ++r) {
-                    store_panel<Element>(problem_, row + start + r, panel + p, sums + r * width, bias);
+    void store_block(const Block& block) {
+        float bias[kMaxBlockPanels * kPanelOutputs];
+        for (int64_t p = 0; p < block.panels; ++p) {
+            load_bias<typename Format::Element>(problem_, block.panel + p, bias + p * kPanelOutputs);
+        }
+        const int64_t tiles = ceil_div(block.rows, Tiles::kMaxRows);
+        for (int64_t tile = 0; tile < tiles; ++tile) {
+            const int64_t start = tile_start(block.rows, tile);
+            store_tile(block, start, tile_start(block.rows, tile + 1) - start, bias);
+        }
+    }
+
+    void store_tile(const Block& block, int64_t start, int64_t rows, const float* bias) const {
+        const int64_t group = Tiles::panels_for(rows);
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t first = 0; first < block.panels; first += group) {
+                const int64_t width = smaller(group, block.panels - first);
+                const float* sums = sums_of(start, rows, first, block.panels) + row * width * kPanelOutputs;
+                for (int64_t p = 0; p < width; ++p) {
+                    store_panel<typename Format::Element>(problem_, block.row + start + row,
+                                                          block.panel + first + p, sums + p * kPanelOutputs,
+                                                          bias + (first + p) * kPanelOutputs);
                 }
             }
         }

@@ -19,10 +19,10 @@ struct TileCall {
     const char* weights;  // first line of the run in the first panel
     int64_t panel_bytes;
     int64_t lines;
-    float* sums;       // [rows][panels * 16]; read unless `first`, then written
-    int64_t prefetch;  // bytes from a line that is read to the line to ask for
-    // Of every 16 lines, how many to ask for: all when weights stream from memory; a part when other row
-    // tiles ask for the rest.
+    float* sums;  // [rows][panels * 16]; read unless `first`, then written
+    // Weights to ask for while these are multiplied: from `weights + prefetch` on, `prefetch_lines` lines for
+    // every 16 that are read; 0: none.
+    int64_t prefetch;
     int64_t prefetch_lines;
     bool first;
 };

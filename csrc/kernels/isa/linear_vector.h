@@ -106,10 +106,13 @@ void vector_tile(const TileCall& call) {
     }
     const char* x = call.x.data;
     const char* weights = call.weights;
-    const int64_t row_bytes = call.x.row_bytes, panel_bytes = call.panel_bytes, prefetch = call.prefetch;
+    const int64_t row_bytes = call.x.row_bytes, panel_bytes = call.panel_bytes;
+    // A part of a line at a time: asking for the same line again costs less than a branch.
+    const char* ahead = weights + call.prefetch;
+    const int64_t ahead_bytes = call.prefetch_lines * kLineBytes / 16;
     for (int64_t line = 0; line < call.lines; ++line) {
 #pragma GCC unroll 8
-        for (int p = 0; p < kPanels; ++p) _mm_prefetch(weights + p * panel_bytes + prefetch, _MM_HINT_T0);
+        for (int p = 0; p < kPanels; ++p) _mm_prefetch(ahead + p * panel_bytes, _MM_HINT_T0);
 #pragma GCC unroll 2
         for (int phase = 0; phase < Lanes::kPhases; ++phase) {
             Vector w[kVectors];
@@ -127,6 +130,7 @@ void vector_tile(const TileCall& call) {
             }
         }
         weights += kLineBytes;
+        ahead += ahead_bytes;
         x += call.x.step_bytes;
     }
 #pragma GCC unroll 8
@@ -147,7 +151,6 @@ struct VectorTiles {
     static constexpr int64_t kRowRound = 1;  // sums are kept for a multiple of so many rows
     static constexpr int64_t kStepLines = 1;
     static constexpr int64_t kRunLines = 256;
-    static constexpr bool kSharesPrefetch = false;
     static constexpr int64_t kMaxBlockRows = 128;
     static constexpr int64_t kPreparedBytes = kMaxRows * kRunLines * Format::kInputsPerLine * 4;
 
