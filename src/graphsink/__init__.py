@@ -20,6 +20,11 @@ __all__ = ["LLM", "SamplingParams", "__version__"]
 _LAZY: Final = {"LLM": "graphsink.llm", "SamplingParams": "graphsink.config"}
 
 
+def __dir__() -> list[str]:
+    """The public names, also before their first use."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import the public names on first use.
 

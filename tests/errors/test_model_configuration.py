@@ -68,7 +68,7 @@ def test_an_encoder_decoder_model() -> None:
 
 def test_a_model_that_does_not_generate_text() -> None:
     error = refuse({"model_type": "vit"}, UnsupportedModelError)
-    assert error.what.startswith("'vit' does not generate text")
+    assert error.what.startswith("'vit' is not a decoder-only text model")
 
 
 def test_a_multimodal_model_names_its_text_twin() -> None:

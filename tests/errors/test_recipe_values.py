@@ -246,25 +246,6 @@ def test_section_that_is_no_mapping(tmp_path: Path, content: str) -> None:
             "cp_size 4 needs attn_tp_size 1, not 4",
         ),
         (
-            "scheduler_config: {batch_size: 3}\nparallel_config: {world_size: 2}",
-            3,
-            "scheduler_config.batch_size",
-            "batch_size 3 is not divisible by the 2 data-parallel",
-        ),
-        (
-            "parallel_config: {world_size: 2}",
-            3,
-            "parallel_config.world_size",
-            "batch_size 1 is not divisible by the 2 data-parallel",
-        ),
-        (
-            "scheduler_config: {batch_size: 6}\nparallel_config: "
-            "{world_size: 4, attn_tp_size: 2, offline_prefill_dp_group_size: 2}",
-            4,
-            "parallel_config.offline_prefill_dp_group_size",
-            "offline_prefill_dp_group_size 2 does not divide the 3 requests",
-        ),
-        (
             "  enable_static_kernel: True",
             3,
             "model_config.enable_static_kernel",

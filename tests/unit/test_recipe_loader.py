@@ -214,3 +214,12 @@ def test_the_given_mapping_is_not_changed() -> None:
     values = {"model_config": {"model_path": "m", "exe_mode": "ge_graph"}}
     recipe_from_dict(values, ["model_config.model_name=x"])
     assert values == {"model_config": {"model_path": "m", "exe_mode": "ge_graph"}}
+
+
+def test_two_ranks_parse_whatever_the_batch_size() -> None:
+    """How requests are divided among ranks matters where ranks run; there they are refused by name."""
+    recipe = recipe_from_dict(
+        {"model_config": {"model_path": "m"}, "parallel_config": {"world_size": 2}}
+    ).recipe
+    with pytest.raises(NotSupportedError, match=r"parallel_config\.world_size: 2 is not yet supported"):
+        check_runnable(recipe)

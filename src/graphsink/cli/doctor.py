@@ -309,5 +309,5 @@ def doctor_command(
     if json:
         typer.echo(json_format.dumps(report.as_dict(), indent=2))
     else:
-        Console().print(render(report))
+        Console(width=None if sys.stdout.isatty() else 240).print(render(report))
     raise typer.Exit(report.exit_code)

@@ -56,6 +56,13 @@ def main() -> None:
     except BrokenPipeError:
         silence(sys.stdout)
         sys.exit(BROKEN_PIPE)
+    except OSError as error:
+        if DEBUG.read():
+            raise
+        place = f" ('{error.filename}')" if error.filename else ""
+        print(f"error: input or output failed: {error.strerror}{place}", file=sys.stderr)
+        silence(sys.stdout)
+        sys.exit(1)
 
 
 def _show_version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -79,7 +80,8 @@ def fields_command(
         kind = f"{row.type_text} ({row.check_text})" if row.check_text else row.type_text
         cells = (f"  {row.name}", kind, row.default, EFFECT_TEXT[row.effect], row.description)
         table.add_row(*(escape(cell) for cell in cells))
-    Console().print(table)
+    # In a pipe there is no width to fit; a name that is cut cannot be searched for.
+    Console(width=None if sys.stdout.isatty() else 240).print(table)
 
 
 def _check_data(loaded: LoadedRecipe, prompts: list[PromptItem]) -> dict[str, Any]:

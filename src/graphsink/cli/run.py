@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -77,6 +77,8 @@ def run_command(
     overrides = [*(set_ or []), *(["data_config.apply_chat_template=false"] if raw else [])]
     loaded = load_recipe(recipe, overrides)
     prompts = load_prompts(loaded, prompt or [])
+    if prompt:
+        loaded = _with_prompts(loaded, prompt)
     check_runnable(loaded.recipe)
     output = Output(_report_files(loaded, json_file), json_file == Path("-"), quiet)
     if not quiet:
@@ -133,11 +135,19 @@ def _run(loaded: LoadedRecipe, prompts: Sequence[PromptItem], output: Output) ->
     return code or _exit_code(report)
 
 
+def _with_prompts(loaded: LoadedRecipe, prompts: Sequence[str]) -> LoadedRecipe:
+    """The recipe with the prompts of the command line: what the report calls effective."""
+    data = loaded.recipe.data.model_copy(update={"prompts": list(prompts)})
+    return replace(loaded, recipe=loaded.recipe.model_copy(update={"data": data}))
+
+
 def _exit_code(report: RunReport) -> int:
     """1 if a request failed or none could be served; says why on standard error."""
-    failed = [request for request in report.requests if request.finish_reason in ("error", "prompt_too_long")]
-    for request in failed:
-        print(f"error: {request.finish_reason}: {request.error}", file=sys.stderr)
+    failed = []
+    for number, request in enumerate(report.requests, 1):
+        if request.finish_reason in ("error", "prompt_too_long"):
+            failed.append(request)
+            print(f"error: prompt {number}: {request.finish_reason}: {request.error}", file=sys.stderr)
     errors = any(request.finish_reason == "error" for request in failed)
     return 1 if errors or len(failed) == len(report.requests) else 0
 

@@ -1,4 +1,4 @@
-"""Shows generated text while it is made."""
+"""Shows generated text: as it is made, or per request in the order of the prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ SHOWN_PROMPT_CHARACTERS = 200
 
 
 class TokenPrinter:
-    """Prints token events: as they come, or per finished request when several decode together.
+    """Prints token events as they come; when several requests decode together, one text after another.
+
+    Then a text is printed when it is complete and those of all earlier prompts have been printed, so that
+    a script can match texts to prompts by their order.
 
     Args:
         out: where to print.
@@ -44,7 +47,8 @@ class TokenPrinter:
         self._headings, self._enabled = headings, enabled
         self._pieces: dict[int, list[str]] = {}
         self._received: dict[int, int] = {}
-        self._shown: set[int] = set()
+        self._complete: set[int] = set()
+        self._next = 0
         self._open: int | None = None
         self.closed = False
 
@@ -60,14 +64,16 @@ class TokenPrinter:
         else:
             self._pieces.setdefault(event.index, []).append(piece)
         if event.finish_reason is not None:
-            self._show(event.index)
+            self._complete.add(event.index)
+            self._show_complete()
 
     def finish(self, outputs: Sequence[RequestOutput]) -> None:
         """Print what has not been shown: texts of an interrupted run."""
         if not self._enabled:
             return
         for index, output in enumerate(outputs):
-            if index in self._shown or not output.token_ids:
+            if index < self._next or index in self._complete:
+                self._show_complete()
                 continue
             # Text that was held back (half a character, the start of a stop text) is certain now.
             held_back = (output.text or "")[self._received.get(index, 0) :]
@@ -75,21 +81,25 @@ class TokenPrinter:
                 self._write(held_back)
             else:
                 self._pieces.setdefault(index, []).append(held_back)
-            self._show(index)
+            self._complete.add(index)
+            self._show_complete()
 
-    def _show(self, index: int) -> None:
-        self._start(index)
-        self._write("".join(self._pieces.pop(index, [])))
-        self._write("\n")
-        self._shown.add(index)
-        self._open = None
+    def _show_complete(self) -> None:
+        """Print what is complete and in turn."""
+        while self._next in self._complete:
+            self._start(self._next)
+            self._write("".join(self._pieces.pop(self._next, [])))
+            self._write("\n")
+            self._next += 1
+            self._open = None
 
     def _start(self, index: int) -> None:
         if self._open == index:
             return
         self._open = index
         if self._headings:
-            self._write(f"\n>>> {_preview(self._prompts[index])}\n")
+            number = f"[{index + 1}] " if len(self._prompts) > 1 else ""
+            self._write(f"\n>>> {number}{_preview(self._prompts[index])}\n")
 
     def _write(self, text: str) -> None:
         if self.closed:

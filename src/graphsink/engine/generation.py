@@ -126,7 +126,7 @@ class Generation:
                 rest, stopped = stream.finish()
                 text += rest
                 reason = FinishReason.STOP if stopped else reason
-            self._finish(request, reason, None)
+            self._finish(request, reason, self._why_short(request, reason))
         return self._event(request, token.token_id, text)
 
     def _reason_to_end(self, request: Request) -> FinishReason | None:
@@ -136,6 +136,17 @@ class Generation:
         if len(request.output_token_ids) >= sampling.max_new_tokens:
             return FinishReason.LENGTH
         return FinishReason.LENGTH if request.num_tokens >= request.max_total_tokens else None
+
+    def _why_short(self, request: Request, reason: FinishReason) -> str | None:
+        """Why a request has fewer tokens than it asked for, if the context or the KV pool ended it."""
+        if reason is not FinishReason.LENGTH:
+            return None
+        if len(request.output_token_ids) >= request.sampling.max_new_tokens:
+            return None
+        return (
+            f"the limit of {request.max_total_tokens:,} tokens for prompt and answer was reached "
+            "(the model's context, or scheduler_config.kv_cache_tokens / kv_cache_gib)"
+        )
 
     def _finish(self, request: Request, reason: FinishReason, error: str | None) -> None:
         self._engine.scheduler.finish(request, reason, error)

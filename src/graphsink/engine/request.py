@@ -49,7 +49,8 @@ class Request:
         logprobs: one entry per generated token when they were asked for.
         max_total_tokens: prompt plus output may not exceed this (context and KV pool).
         finish_reason: set once the request has ended.
-        error: the reason in words, with ``PROMPT_TOO_LONG`` and ``ERROR``.
+        error: the reason in words, with ``PROMPT_TOO_LONG`` and ``ERROR``, and with a ``LENGTH`` that is not
+            ``max_new_tokens``.
     """
 
     request_id: int

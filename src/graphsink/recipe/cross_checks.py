@@ -74,28 +74,6 @@ def _context_parallel(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def _batch_divides(recipe: Recipe) -> Iterator[Finding]:
-    parallel, batch = recipe.parallel, recipe.scheduler.batch_size
-    if parallel.world_size % parallel.attn_tp_size:
-        return
-    ranks = parallel.attn_dp_size
-    keys = ("scheduler_config.batch_size", "parallel_config.attn_tp_size", "parallel_config.world_size")
-    if batch % ranks:
-        yield Finding(
-            keys,
-            f"batch_size {batch} is not divisible by the {ranks} data-parallel attention ranks "
-            f"(world_size {parallel.world_size} / attn_tp_size {parallel.attn_tp_size})",
-            f"choose a multiple of {ranks}",
-        )
-    elif (batch // ranks) % parallel.offline_prefill_dp_group_size:
-        yield Finding(
-            ("parallel_config.offline_prefill_dp_group_size", *keys),
-            f"offline_prefill_dp_group_size {parallel.offline_prefill_dp_group_size} does not divide the "
-            f"{batch // ranks} requests of a rank",
-            "choose a divisor of batch_size / data-parallel ranks",
-        )
-
-
 def _static_kernels(recipe: Recipe) -> Iterator[Finding]:
     if recipe.model.enable_static_kernel and recipe.model.exe_mode != "capture":
         yield Finding(
@@ -176,11 +154,6 @@ def _buckets_ascend(recipe: Recipe) -> Iterator[Finding]:
 CROSS_CHECKS: tuple[CrossCheck, ...] = (
     CrossCheck("Every size in `parallel_config` divides `world_size`.", _parallel_sizes_divide),
     CrossCheck("`cp_size` is 1 or `world_size`; above 1 it needs `attn_tp_size: 1`.", _context_parallel),
-    CrossCheck(
-        "`batch_size` is divisible by `world_size / attn_tp_size`, and `offline_prefill_dp_group_size` "
-        "divides the quotient.",
-        _batch_divides,
-    ),
     CrossCheck("`enable_static_kernel` needs `exe_mode: capture`.", _static_kernels),
     CrossCheck("`kv_cache_gib` and `kv_cache_tokens` exclude each other.", _capacity_once),
     CrossCheck(

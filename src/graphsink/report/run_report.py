@@ -88,7 +88,10 @@ class RequestPart(_Part):
     token_ids: list[int] = Field(description="Generated tokens, an end-of-sequence token included.")
     text: str | None = Field(description="Generated text; null without a tokenizer.")
     finish_reason: Literal["stop", "length", "prompt_too_long", "error"]
-    error: str | None = Field(None, description="Why, for prompt_too_long and error.")
+    error: str | None = Field(
+        None,
+        description="Why, for prompt_too_long and error, and for a length below max_new_tokens.",
+    )
     logprobs: list[LogprobsPart] | None = Field(None, description="One entry per token when asked for.")
 
 

@@ -75,8 +75,8 @@ def _notes(report: RunReport) -> list[str]:
         if request.truncated_tokens:
             cut = f"prompt {number} was cut by {request.truncated_tokens} tokens"
             notes.append(f"note: {cut} (data_config.input_truncated_len)")
-        if request.error:
-            notes.append(f"prompt {number}: {request.finish_reason}: {request.error}")
+        if request.error and request.finish_reason == "length":
+            notes.append(f"note: prompt {number} ended early: {request.error}")
     return notes
 
 

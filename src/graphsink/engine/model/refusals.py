@@ -105,7 +105,8 @@ def _causal_language_model(text: ConfigurationText) -> GraphsinkError | None:
         return None
     if name is None:
         return UnsupportedModelError(
-            f"'{model_type}' does not generate text: transformers has no causal language model for it",
+            f"'{model_type}' is not a decoder-only text model: transformers has no causal language "
+            "model for it",
             where=f"{text.where}: model_type",
         )
     if not name.endswith(TEXT_MODEL_ENDINGS):
