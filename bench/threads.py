@@ -9,6 +9,7 @@ Needs a C compiler. Prints microseconds per pair (ours, mm); the findings are in
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import statistics
 import subprocess
@@ -28,14 +29,15 @@ from graphsink.runtime.tasks import CallTask, KernelTask, Task
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAIRS = 20
-ROUNDS = 15
+ROUNDS = 9
 SHAPES = ((1, 256, 256), (1, 1024, 1024), (8, 1024, 4096))
+# Floats that our kernel changes: some microseconds, and about a millisecond.
+COUNTS = (64 << 10, 2 << 20)
 OPENMP = (
     {},
     {"OMP_WAIT_POLICY": "active"},
     {"OMP_WAIT_POLICY": "passive"},
-    {"GOMP_SPINCOUNT": "0"},
-    {"GOMP_SPINCOUNT": "10000"},
+    {"GOMP_SPINCOUNT": "1000"},
     {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"},
 )
 
@@ -62,11 +64,11 @@ class Call:
 class Probe:
     """The chain for one shape."""
 
-    def __init__(self, library: KernelLibrary, shape: tuple[int, int, int], threads: int) -> None:
+    def __init__(self, library: KernelLibrary, shape: tuple[int, int, int], count: int, threads: int) -> None:
         rows, inner, columns = shape
         self.library, self.threads = library, threads
         self.torch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        self.values = torch.ones(64 * 1024)
+        self.values = torch.ones(count)
         self.a, self.weight = torch.randn(rows, inner), torch.randn(columns, inner)
         self.out = torch.empty(rows, columns)
         half = columns // threads
@@ -112,7 +114,7 @@ class Probe:
         """ATen on one thread within a kernel of ours, a slice of the result per core."""
         slots = [
             self.chain.product, self.address("omp_set_num_threads"), ctypes.addressof(self.out_handles),
-            self.chain.a, ctypes.addressof(self.slice_handles),
+            self.chain.a, ctypes.addressof(self.slice_handles), self.address("omp_get_max_threads"),
         ]  # fmt: skip
         kernel = self.library.kernel("product_of_slice")
         return [self.ours(), KernelTask(kernel=kernel, slots=slots, block_dim=self.threads)] * PAIRS
@@ -143,15 +145,15 @@ def measure_here() -> None:
     # OMP_PROC_BIND binds this thread, too, when torch is imported; a device would see one core only.
     os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
     threads = torch.get_num_threads()
-    spins = (0.0, 20e-6, 200e-6, 2e-3)
+    spins = (0.0, 20e-6, 200e-6)
     with tempfile.TemporaryDirectory() as directory:
         library = build(directory)
         devices = {
             f"exclusive, call_spin {spin * 1e6:.0f} us": Device(threads, call_spin_s=spin) for spin in spins
         }
         slice_device = Device(threads)
-        for shape in SHAPES:
-            probe = Probe(library, shape, threads)
+        for shape, count in itertools.product(SHAPES, COUNTS):
+            probe = Probe(library, shape, count, threads)
             variants: dict[str, Callable[[], None]] = {
                 "op by op from Python": probe.eager,
                 "ours in ATen's team": probe.team,
@@ -159,10 +161,10 @@ def measure_here() -> None:
             for name, device in devices.items():
                 variants[name] = GraphInstance(device, probe.exclusive()).execute
             variants["each core its slice"] = GraphInstance(slice_device, probe.sliced()).execute
-            report(shape, variants)
+            report(f"{'x'.join(map(str, shape))} + {count >> 10}k", variants)
 
 
-def report(shape: tuple[int, int, int], variants: dict[str, Callable[[], None]]) -> None:
+def report(what: str, variants: dict[str, Callable[[], None]]) -> None:
     times: dict[str, list[float]] = {name: [] for name in variants}
     for round_number in range(ROUNDS + 2):
         for name, run in variants.items():
@@ -171,10 +173,7 @@ def report(shape: tuple[int, int, int], variants: dict[str, Callable[[], None]])
             if round_number >= 2:
                 times[name].append((time.perf_counter() - begin) / PAIRS * 1e6)
     for name, values in times.items():
-        print(
-            f"{'x'.join(map(str, shape)):>12}  {name:32} {statistics.median(values):9.1f} {min(values):9.1f}",
-            flush=True,
-        )
+        print(f"{what:>20}  {name:28} {statistics.median(values):9.1f} {min(values):9.1f}", flush=True)
 
 
 if __name__ == "__main__":

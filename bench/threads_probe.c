@@ -1,11 +1,12 @@
-/* What bench.threads compares: one kernel of ours and a matrix product of ATen, brought together in three ways. */
+/* What bench.threads compares: one kernel of ours and a matrix product of ATen, brought together in three
+ * ways. */
 #include <graphsink/kernel_abi.h>
 
 const uint32_t gs_kernel_abi_version = GS_KERNEL_ABI_VERSION;
 
 typedef int32_t (*matrix_product)(void* out, void* a, void* b);
-typedef int32_t (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*body)(int64_t, int64_t, void*),
-                                void* context);
+typedef int32_t (*parallel_for)(int64_t begin, int64_t end, int64_t grain,
+                                void (*body)(int64_t, int64_t, void*), void* context);
 
 typedef struct chain {
     matrix_product product;
@@ -33,12 +34,16 @@ int32_t call_product(void* context, char* message, uint64_t capacity) {
     return c->product(c->out, c->a, c->b);
 }
 
-/* [product, set_threads, outs, a, bs]: each core computes its slice with ATen on one thread. */
+/* [product, set_threads, outs, a, bs, get_threads]: each core computes its slice with ATen on one thread. */
 void product_of_slice(const gs_args* args, uint32_t block, uint32_t block_dim) {
     (void)block_dim;
-    ((void (*)(int))args->slots[1].address)(1);
+    void (*set_threads)(int) = (void (*)(int))args->slots[1].address;
+    const int threads = ((int (*)(void))args->slots[5].address)();
+    set_threads(1); /* of the calling thread; one of them is the caller's, so it is put back */
     void **outs = args->slots[2].address, **bs = args->slots[4].address;
-    if (((matrix_product)args->slots[0].address)(outs[block], args->slots[3].address, bs[block]) != 0) *args->error = GS_ERROR_USER;
+    if (((matrix_product)args->slots[0].address)(outs[block], args->slots[3].address, bs[block]) != 0)
+        *args->error = GS_ERROR_USER;
+    set_threads(threads);
 }
 
 static void scale_share(int64_t begin, int64_t end, void* context) {

@@ -24,8 +24,9 @@ struct DeviceOptions {
     // run, the thread of that core makes way.
     bool pin = false;
     std::chrono::nanoseconds idle_spin{200'000};  // how long an idle core spins before it sleeps
-    std::chrono::nanoseconds call_spin{20'000};   // the same while another core runs a call
-    std::uint64_t scratch_bytes = 1 << 20;        // per core
+    std::chrono::nanoseconds call_spin{
+        0};  // the same while another core runs a call (docs/design/threads.md)
+    std::uint64_t scratch_bytes = 1 << 20;  // per core
 };
 
 class Device {

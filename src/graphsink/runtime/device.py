@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from graphsink.runtime.graph_instance import GraphInstance
 
 DEFAULT_IDLE_SPIN_S = 200e-6
-DEFAULT_CALL_SPIN_S = 20e-6
+DEFAULT_CALL_SPIN_S = 0.0
 DEFAULT_SCRATCH_BYTES = 1 << 20
 
 
@@ -124,7 +124,8 @@ class Device:
         pin: bind the device's own threads, each to a core; the caller's thread is left alone. ``None`` does
             so if the device takes every allowed core: the system has no better place for them then.
         idle_spin_s: seconds that an idle core spins before it sleeps.
-        call_spin_s: the same while another core runs a call that brings threads of its own.
+        call_spin_s: the same while another core runs a call; more than 0 fights with threads of the call
+            (docs/design/threads.md).
         scratch_bytes: memory per core for kernels.
 
     Raises:
