@@ -33,17 +33,19 @@ class Scratch {
 
 }  // namespace
 
-std::uint32_t call_kernel(const KernelBuild& kernel, const std::vector<gs_slot>& slots, std::uint32_t block_dim,
-                          std::uint64_t scratch_bytes) {
+std::uint32_t call_kernel(const KernelBuild& kernel, const std::vector<gs_slot>& slots,
+                          std::uint32_t block_dim, std::uint64_t scratch_bytes) {
     const Scratch scratch(scratch_bytes);
     std::uint32_t error = 0;
     const gs_args args = scratch.arguments(slots, 0, &error);
-    for (std::uint32_t block = 0; block < block_dim && error == 0; ++block) kernel.function(&args, block, block_dim);
+    for (std::uint32_t block = 0; block < block_dim && error == 0; ++block)
+        kernel.function(&args, block, block_dim);
     return error;
 }
 
-std::vector<double> time_kernel(const KernelBuild& kernel, const std::vector<gs_slot>& slots, std::uint32_t block_dim,
-                                std::uint64_t scratch_bytes, const std::vector<int>& cores, int rounds) {
+std::vector<double> time_kernel(const KernelBuild& kernel, const std::vector<gs_slot>& slots,
+                                std::uint32_t block_dim, std::uint64_t scratch_bytes,
+                                const std::vector<int>& cores, int rounds) {
     using Clock = std::chrono::steady_clock;
     std::vector<Clock::time_point> marks(static_cast<std::size_t>(rounds) + 1);
     std::atomic<std::uint32_t> first_error{0};
@@ -66,7 +68,8 @@ std::vector<double> time_kernel(const KernelBuild& kernel, const std::vector<gs_
         if (error != 0) first_error.store(error);
     });
     if (first_error.load() != 0) {
-        throw std::runtime_error("kernel '" + kernel.name + "' reported error " + std::to_string(first_error.load()));
+        throw std::runtime_error("kernel '" + kernel.name + "' reported error " +
+                                 std::to_string(first_error.load()));
     }
     std::vector<double> seconds;
     for (std::size_t round = 1; round < marks.size(); ++round) {

@@ -1,6 +1,7 @@
 // What one core does in a run: regions step by step, control tasks together with the others.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/device.h"
 
@@ -22,6 +23,7 @@ void Device::run_core(std::uint32_t core) {
     std::fill(context.base.begin(), context.base.end(), 0);
     context.error = 0;
     context.decisions = 0;
+    context.decided_by = kNoTask;
     if (poison_.load(std::memory_order_relaxed)) {
         std::memset(context.args.scratch, 0x7f, static_cast<std::size_t>(context.args.scratch_bytes));
     }
@@ -71,7 +73,10 @@ bool Device::run_step(std::uint32_t core, const Step& step, const Region& region
     progress_[core].task_id.store(task.task_id, std::memory_order_relaxed);
     const bool trace = tracing();
     StepEvent event{};
-    if (trace) event = {now_ns(), 0, 0, runs(), instance_->id(), task.task_id, kNoTask, core};
+    if (trace)
+        event = {
+            now_ns(), 0, 0, runs(), instance_->id(), task.task_id, std::exchange(context.decided_by, kNoTask),
+            core};
     for (std::uint32_t i = 0; i < step.wait_count; ++i) {
         const Wait& wait = region.cores[core].waits[step.first_wait + i];
         const std::uint64_t target = context.base[wait.core] + wait.steps;
@@ -149,6 +154,7 @@ bool Device::join_cores(std::uint32_t core) {
 bool Device::decide(std::uint32_t core, const Control& control, std::int64_t& value) {
     CoreContext& context = contexts_[core];
     const std::uint64_t number = ++context.decisions;
+    context.decided_by = control.task_id;
     if (core != 0) {
         for (std::uint32_t spin = 1; decisions_made_.load(std::memory_order_acquire) < number; ++spin) {
             if (spin % kSpinsPerCheck == 0 && stopped(core)) return false;

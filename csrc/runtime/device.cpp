@@ -1,6 +1,8 @@
 // Threads of a device, launching, and how a run ends. What a core does in a run is in core_loop.cpp.
 #include "runtime/device.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -125,9 +127,21 @@ void Device::work(std::uint32_t core) {
     for (;;) {
         seen = launch_.wait_while(seen, options_.idle_spin, kForever);
         if (workers_quit_) return;
+        if (options_.pin) keep_apart(core);
         run_core(core);
         cores_done_.fetch_add(1, std::memory_order_release);
     }
+}
+
+// The system may put the calling thread on the core of one of ours, and both would take turns there while
+// another core is free. That one then takes the first core of the device, where the caller was expected.
+void Device::keep_apart(std::uint32_t core) {
+    const int own = options_.cores[core];
+    const int target = own == caller_core_ ? options_.cores[0] : own;
+    CoreContext& context = contexts_[core];
+    if (target == context.bound_to) return;
+    // It was bound when the device was made; if the system no longer allows the other core, it stays.
+    if (pin_thread(::pthread_self(), target) == 0) context.bound_to = target;
 }
 
 Outcome Device::execute(Instance& instance, std::chrono::nanoseconds timeout, std::int64_t submit_ns,
@@ -169,6 +183,7 @@ bool Device::take_device(Instance& instance, std::int64_t deadline_ns, Interrupt
         outcome_ = Outcome{};
         stop_.store(0, std::memory_order_relaxed);
     }
+    caller_core_ = options_.pin ? ::sched_getcpu() : -1;
     deadline_ns_ = deadline_ns;
     interrupt_ = interrupt;
     next_interrupt_ns_ = interrupt == nullptr ? 0 : now_ns() + kInterruptPeriodNs;
@@ -196,8 +211,8 @@ void Device::wait_for_cores() {
 InstanceState Device::submit(std::shared_ptr<Instance> instance) {
     const std::lock_guard lock(queue_mutex_);
     if (!dispatcher_.joinable() && !quit_.load()) {
+        // Never pinned: calls run on it, and threads that they start inherit its affinity.
         dispatcher_ = std::thread([this] { dispatch(); });
-        if (options_.pin) pin(dispatcher_, options_.cores[0]);
     }
     const InstanceState found = instance->begin_run();
     if (found != InstanceState::ready) return found;

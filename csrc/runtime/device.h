@@ -20,10 +20,13 @@ namespace graphsink {
 
 struct DeviceOptions {
     std::vector<int> cores;  // operating-system ids; core 0 of the device is also the caller's in `execute`
-    bool pin = false;        // bind worker threads to their core
+    // Bind the device's threads, each to its own core. The caller's thread is left alone; where it happens to
+    // run, the thread of that core makes way.
+    bool pin = false;
     std::chrono::nanoseconds idle_spin{200'000};  // how long an idle core spins before it sleeps
-    std::chrono::nanoseconds call_spin{20'000};   // the same while another core runs a call
-    std::uint64_t scratch_bytes = 1 << 20;        // per core
+    std::chrono::nanoseconds call_spin{
+        0};  // the same while another core runs a call (docs/design/threads.md)
+    std::uint64_t scratch_bytes = 1 << 20;  // per core
 };
 
 class Device {
@@ -89,7 +92,9 @@ class Device {
         gs_args args{};
         std::uint32_t error = 0;
         std::uint64_t decisions = 0;
+        std::uint32_t decided_by = kNoTask;  // control task since the last step, for the trace
         EventRing<StepEvent> events;
+        int bound_to = -1;  // operating-system id of the core that its thread is bound to
     };
 
     struct QueuedRun {
@@ -99,6 +104,7 @@ class Device {
 
     void work(std::uint32_t core);
     void dispatch();
+    void keep_apart(std::uint32_t core);
     bool take_device(Instance& instance, std::int64_t deadline_ns, Interrupt interrupt, Outcome& refused);
     Outcome release_device();
     void wait_for_cores();
@@ -133,6 +139,7 @@ class Device {
     bool workers_quit_ = false;
     Instance* instance_ = nullptr;
     Interrupt interrupt_ = nullptr;
+    int caller_core_ = -1;
     std::int64_t next_interrupt_ns_ = 0;
     std::int64_t deadline_ns_ = 0;  // 0: none
     std::atomic<std::uint32_t> stop_{0};

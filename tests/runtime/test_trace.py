@@ -74,6 +74,7 @@ def test_a_loop_on_the_device_is_one_submission(device: Device) -> None:
     kernels = [event for event in trace.tasks if event.kind == "kernel"]
     assert len(kernels) == 2000
     assert {event.run for event in kernels} == {trace.host[0].run}
+    assert {event.waited_for for event in kernels if event.task == "count_block"} == {"while"}
 
 
 def test_the_chrome_trace_has_tracks_and_arrows(device: Device, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ typedef struct gs_args {
     uint64_t scratch_bytes; /* size of `scratch` */
     uint32_t* error;        /* of the calling core; 0 until a kernel reports a fault */
     uint32_t slot_count;
-    uint32_t core;          /* index of the calling core within the device */
+    uint32_t core; /* index of the calling core within the device */
 } gs_args;
 
 typedef void (*gs_kernel)(const gs_args* args, uint32_t block, uint32_t block_dim);

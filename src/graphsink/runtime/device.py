@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from graphsink.runtime.graph_instance import GraphInstance
 
 DEFAULT_IDLE_SPIN_S = 200e-6
-DEFAULT_CALL_SPIN_S = 20e-6
+DEFAULT_CALL_SPIN_S = 0.0
 DEFAULT_SCRATCH_BYTES = 1 << 20
 
 
@@ -121,9 +121,11 @@ class Device:
 
     Args:
         threads: number of cores; ``None`` is all that affinity and CPU quota allow.
-        pin: bind the device's threads to their cores.
+        pin: bind the device's own threads, each to a core; the caller's thread is left alone. ``None`` does
+            so if the device takes every allowed core: the system has no better place for them then.
         idle_spin_s: seconds that an idle core spins before it sleeps.
-        call_spin_s: the same while another core runs a call that brings threads of its own.
+        call_spin_s: the same while another core runs a call; more than 0 fights with threads of the call
+            (docs/design/threads.md).
         scratch_bytes: memory per core for kernels.
 
     Raises:
@@ -135,7 +137,7 @@ class Device:
         self,
         threads: int | None = None,
         *,
-        pin: bool = False,
+        pin: bool | None = None,
         idle_spin_s: float = DEFAULT_IDLE_SPIN_S,
         call_spin_s: float = DEFAULT_CALL_SPIN_S,
         scratch_bytes: int = DEFAULT_SCRATCH_BYTES,
@@ -153,13 +155,14 @@ class Device:
         seconds(call_spin_s, "call_spin_s")
         self.isa = facts.isa
         self.idle_spin_s = idle_spin_s
+        self.pinned = count == len(facts.cores) if pin is None else pin
         self._owner = os.getpid()
         self._arena = _native.Arena()
         self._instance_ids = itertools.count(1)
         self._submitted: set[GraphInstance] = set()
         try:
             self._native = _native.Device(
-                list(facts.cores[:count]), pin, idle_spin_s, call_spin_s, scratch_bytes
+                list(facts.cores[:count]), self.pinned, idle_spin_s, call_spin_s, scratch_bytes
             )
         except RuntimeError as error:
             raise DeviceError(f"the device cannot be started: {error}") from error

@@ -31,7 +31,8 @@ class TaskEvent:
         core: where.
         ready_ns: the core could look at the task's dependencies.
         begin_ns, end_ns: it ran.
-        waited_for: the last task on another core that it waited for; ``None`` if it did not wait.
+        waited_for: the last task on another core that it waited for, or the control task just before it;
+            ``None`` if it did not wait.
     """
 
     run: int
