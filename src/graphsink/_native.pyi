@@ -3,7 +3,7 @@ Native core of graphsink: processor facts, limits of this process, measurements.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 
 class CpuFeatures:
@@ -131,6 +131,106 @@ def measure_read_bandwidth(cores: Sequence[int], buffer_bytes: int, rounds: int,
     Raises ValueError for a request that makes no sense, MemoryError if the buffer cannot be
     mapped, RuntimeError if a thread cannot be created or pinned. Releases the GIL.
     """
+
+class ShimLibrary:
+    """The C interface of the libtorch that this process has loaded."""
+
+    def __init__(self, path: str) -> None:
+        """
+        `path` is that of libtorch_cpu.so. RuntimeError if it is not loaded or lacks symbols.
+        """
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Major and minor version of torch as the library reports them."""
+
+    def has_symbol(self, name: str) -> bool: ...
+
+def extern_signatures() -> list[str]:
+    """Signatures of typed shims that can be called."""
+
+class ExternDescription:
+    """Arguments and results of an extern call."""
+
+    def __init__(self, symbol: str, signature: str, op: str, overload: str) -> None:
+        """An empty symbol means the dispatcher."""
+
+    def add_tensor(self, address: int, dtype: str, sizes: Sequence[int], strides: Sequence[int]) -> int:
+        """A tensor over memory of the caller. Returns its index."""
+
+    def add_constant(self, dtype: str, value: object) -> int:
+        """A 0-dimensional tensor that the call owns. Returns its index."""
+
+    def none(self) -> None: ...
+
+    def no_list(self) -> None: ...
+
+    def no_device(self) -> None: ...
+
+    def tensor(self, index: int, optional: bool) -> None: ...
+
+    def integer(self, value: int, optional: bool) -> None: ...
+
+    def boolean(self, value: bool, optional: bool) -> None: ...
+
+    def real(self, value: float, optional: bool) -> None: ...
+
+    def string(self, value: str, optional: bool) -> None: ...
+
+    def constant(self, name: str, optional: bool) -> None:
+        """A number that only the library knows, such as `dtype_float32`."""
+
+    def integers(self, values: Sequence[int], optional: bool) -> None: ...
+
+    def booleans(self, values: Sequence[int], optional: bool) -> None: ...
+
+    def reals(self, values: Sequence[float], optional: bool) -> None: ...
+
+    def tensor_list(self, indices: Sequence[int]) -> None: ...
+
+    def optional_tensor_list(self, indices: Sequence[int]) -> None:
+        """-1 stands for None."""
+
+    def returns_alias(self) -> None: ...
+
+    def returns_tensor(self, index: int) -> None:
+        """-1 ignores the value."""
+
+    def returns_list(self, indices: Sequence[int]) -> None: ...
+
+    def writes(self, index: int) -> None:
+        """The operator writes this tensor itself."""
+
+class ExternCall:
+    """One ATen operator with its arguments, callable without Python."""
+
+    def __init__(self, library: ShimLibrary, description: ExternDescription) -> None:
+        """ValueError for a description that cannot be called."""
+
+    def set_address(self, tensor: int, address: int) -> None:
+        """
+        Moves a tensor. ValueError for address 0 and for a constant, IndexError for an unknown tensor.
+        """
+
+    def address(self, tensor: int) -> int: ...
+
+    @property
+    def tensor_count(self) -> int: ...
+
+    @property
+    def context(self) -> int:
+        """First argument of `function`; valid as long as this object."""
+
+    function: Final[int] = ...
+    """
+    Address of int32_t run(void* context, char* message, uint64_t capacity).
+    """
+
+    def run(self) -> tuple[int, str]:
+        """Runs once, without the GIL. Returns a code, 0 for success, and a text."""
+
+    def time(self, rounds: int) -> float:
+        """Mean seconds per call over `rounds` calls from native code."""
 
 KERNEL_ABI_VERSION: int = 1
 
