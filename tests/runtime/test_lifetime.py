@@ -237,3 +237,34 @@ def test_a_failed_load_leaves_no_memory_behind(device: Device) -> None:
         GraphInstance(device, [run("empty", cores=(99,))], buffers={"a": 64, "b": 64})
     gc.collect()
     assert device.memory().allocations == before
+
+
+def test_threads_of_a_device_make_way_for_the_caller() -> None:
+    """Bound threads: wherever the caller runs, the thread of the second core is on another core."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("this machine allows one core")
+    before = set(os.listdir("/proc/self/task"))
+    with Device(2, pin=True) as device:
+        (worker,) = set(os.listdir("/proc/self/task")) - before
+        buffer, counts = integers(device, [0, 0])
+        graph = GraphInstance(device, [run("count_block", buffer, blocks=2)])
+        try:
+            for own, other in ((cores[1], cores[0]), (cores[0], cores[1]), (cores[1], cores[0])):
+                os.sched_setaffinity(0, {own})
+                graph.execute()
+                assert os.sched_getaffinity(int(worker)) == {other}
+        finally:
+            os.sched_setaffinity(0, set(cores))
+    assert counts.tolist() == [3, 3]
+
+
+def test_binding_is_the_default_on_all_cores_only() -> None:
+    cores = len(os.sched_getaffinity(0))
+    with Device(1) as one:
+        assert one.pinned is (cores == 1)
+    with Device(1, pin=True) as bound:
+        assert bound.pinned
+    if cores == Device().num_cores:
+        with Device() as every:
+            assert every.pinned
