@@ -86,7 +86,7 @@ def dot_peak(
     flops = array("d", [0.0] * threads)
 
     def seconds(iterations: int, count: int) -> float:
-        slots = [iterations, flops.buffer_info()[0]]
+        slots: list[int | float] = [iterations, flops.buffer_info()[0]]
         return min(_native.time_kernel(f"dot_peak_{dtype}", level, slots, threads, cores, count))
 
     trial = seconds(_TRIAL_ITERATIONS, 1)

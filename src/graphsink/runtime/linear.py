@@ -178,7 +178,7 @@ def pack_rows(
     from graphsink import _native
 
     stride = layout.inputs if row_stride is None else row_stride
-    slots = [rows, packed, first, first + count, layout.outputs, layout.inputs, stride]
+    slots: list[int | float] = [rows, packed, first, first + count, layout.outputs, layout.inputs, stride]
     kernel = f"pack_linear_{layout.dtype}"
     code = _native.call_kernel(kernel, str(IsaLevel.SCALAR), slots, block_dim)
     if code != 0:
@@ -279,7 +279,8 @@ def run_linear(call: LinearCall, isa: IsaLevel, *, block_dim: int = 1, scratch_b
     require_native_module()
     from graphsink import _native
 
-    code = _native.call_kernel(call.kernel, str(isa), call.slots(), block_dim, scratch_bytes)
+    slots: list[int | float] = [*call.slots()]
+    code = _native.call_kernel(call.kernel, str(isa), slots, block_dim, scratch_bytes)
     if code != 0:
         raise InternalError(
             f"{call.kernel} reported error {code} for {call.rows} rows of {call.weight.layout}",
