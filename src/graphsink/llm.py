@@ -126,7 +126,7 @@ class LLM:
     @property
     def notes(self) -> list[str]:
         """Fields without effect here, and what loading the model had to say."""
-        return [str(note) for note in self.loaded_recipe.notes] + list(self.model.notes)
+        return [str(note) for note in self.loaded_recipe.notes] + list(self.engine.model.notes)
 
     def generate(
         self,
@@ -221,6 +221,11 @@ class LLM:
     def _sampling(self, sampling: Sampling | None, count: int) -> list[SamplingParams]:
         if sampling is None:
             return [self._recipe_sampling(number) for number in range(count)]
+        if not isinstance(sampling, SamplingParams | Mapping | list | tuple):
+            raise PromptError(
+                f"sampling is given as {type(sampling).__name__}",
+                hint="give SamplingParams, a mapping, or a list of these",
+            )
         each = [sampling] * count if isinstance(sampling, SamplingParams | Mapping) else list(sampling)
         if len(each) != count:
             raise PromptError(f"{len(each)} sampling parameters for {count} prompts")
@@ -259,6 +264,10 @@ def _load(
         if overrides:
             raise RecipeValueError("overrides go to load_recipe() when the recipe is already loaded")
         return recipe
+    if not isinstance(recipe, str | Path | Mapping):
+        raise RecipeValueError(
+            f"a recipe is given as {type(recipe).__name__}", hint="give a path or a mapping"
+        )
     if isinstance(recipe, Mapping):
         return recipe_from_dict(recipe, overrides or {})
     return load_recipe(Path(recipe), overrides or {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
@@ -13,6 +14,7 @@ import torch
 
 from graphsink import LLM, SamplingParams
 from graphsink.engine.forward_batch import ForwardBatch
+from graphsink.engine.model.packing_check import check_packing
 from graphsink.engine.request import RequestOutput, TokenEvent
 from graphsink.errors import (
     CapacityError,
@@ -398,3 +400,41 @@ def test_prompts_of_other_types_are_refused(llm: LLM, prompts: object) -> None:
     """A tensor's truth value is ambiguous; the message should not be about that."""
     with pytest.raises(PromptError, match=r"prompts are given as|a prompt is"):
         llm.generate(prompts)  # type: ignore[arg-type]
+
+
+def test_a_forked_child_gets_an_error_instead_of_hanging(llm: LLM) -> None:
+    """PyTorch's threads do not exist there."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            llm.generate(PROMPT)
+        except EngineError as error:
+            code = 42 if "its child" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    assert len(llm.generate(PROMPT)[0].token_ids) == 8
+
+
+def test_a_nan_weight_of_attention_is_noticed_in_warm_up(llm: LLM) -> None:
+    """ATen's attention gives finite numbers for a NaN query with fewer than 16 keys."""
+    weight = llm.model.module.get_submodule("model.layers.1.self_attn.q_proj").weight
+    with torch.no_grad():
+        weight[0, 0] = float("nan")  # type: ignore[index]
+    with pytest.raises(NonFiniteLogitsError):
+        check_packing(llm.model)
+
+
+@pytest.mark.parametrize("sampling", [5, "x", object()])
+def test_sampling_of_other_types_is_refused(llm: LLM, sampling: object) -> None:
+    """Named by its type."""
+    with pytest.raises(PromptError, match="sampling is given as"):
+        llm.generate(PROMPT, sampling)  # type: ignore[arg-type]
+
+
+def test_recipes_of_other_types_are_refused() -> None:
+    """Named by their type."""
+    for recipe in (None, [], 5):
+        with pytest.raises(RecipeValueError, match="a recipe is given as"):
+            LLM(recipe)  # type: ignore[arg-type]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -211,3 +214,48 @@ def test_a_gguf_source_must_be_materialized(model: PreTrainedConfig) -> None:
     source = ModelSource(SourceKind.GGUF, written="m.gguf", gguf=Path("m.gguf"))
     with pytest.raises(InternalError, match="was not materialized"):
         load_weights(model, source, torch.float32, attn_implementation="eager")
+
+
+def rewrite_header(path: Path, change: Callable[[dict[str, Any]], str | None]) -> None:
+    """Change the header of a safetensors file in place; ``change`` may return the new JSON text."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    text = change(header) or json.dumps(header)
+    encoded = text.encode()
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + data[8 + length :])
+
+
+def weight_entry(header: dict[str, Any], layer: int) -> dict[str, Any]:
+    entry: dict[str, Any] = header[f"model.layers.{layer}.self_attn.q_proj.weight"]
+    return entry
+
+
+def overlapping(header: dict[str, Any]) -> None:
+    weight_entry(header, 1)["data_offsets"] = weight_entry(header, 0)["data_offsets"]
+
+
+def integer_typed(header: dict[str, Any]) -> None:
+    weight_entry(header, 1)["dtype"] = "I32"
+
+
+def twice(header: dict[str, Any]) -> str:
+    name = "model.layers.0.self_attn.q_proj.weight"
+    return json.dumps(header)[:-1] + f', "{name}": {json.dumps(header[name])}}}'
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (overlapping, "overlaps the one before it|leaves a gap before it"),
+        (twice, "two entries 'model.layers.0.self_attn.q_proj.weight'"),
+        (integer_typed, "layers.1.self_attn.q_proj.weight' has the type I32"),
+    ],
+)
+def test_headers_that_give_a_weight_other_values_are_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], str | None], words: str
+) -> None:
+    """They would run, with plausible, wrong tokens."""
+    config = write_model_directory(tmp_path, family_values("llama"), dtype=torch.float32).config
+    rewrite_header(tmp_path / "model.safetensors", change)
+    assert re.search(words, refuse(config, tmp_path).what)

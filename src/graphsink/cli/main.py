@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -40,13 +41,15 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     """Run the command line; errors of graphsink become messages and exit codes."""
+    if sys.stdout is None:  # closed by the caller (`>&-`)
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 -- lives as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a character of the model's must not end the run.
         sys.stdout.reconfigure(errors="replace")
     try:
         build_app()()
     except GraphsinkError as error:
-        if DEBUG.read():
+        if _debugging():
             raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -57,12 +60,20 @@ def main() -> None:
         silence(sys.stdout)
         sys.exit(BROKEN_PIPE)
     except OSError as error:
-        if DEBUG.read():
+        if _debugging():
             raise
         place = f" ('{error.filename}')" if error.filename else ""
         print(f"error: input or output failed: {error.strerror}{place}", file=sys.stderr)
         silence(sys.stdout)
         sys.exit(1)
+
+
+def _debugging() -> bool:
+    try:
+        return DEBUG.read()
+    except GraphsinkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return False
 
 
 def _show_version(wanted: bool) -> None:

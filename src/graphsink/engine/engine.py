@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from graphsink.engine.sampler import Sampler
 from graphsink.engine.scheduler import ScheduledBatch, Scheduler
 from graphsink.engine.text_stream import TextStream
 from graphsink.engine.weight_watch import WeightWatch
-from graphsink.errors import CapacityError, EngineBusyError, PromptError
+from graphsink.errors import CapacityError, EngineBusyError, EngineError, PromptError
 
 WARMUP_PROMPT_TOKENS = 64
 """Length of the warm-up's prefill (shorter if the budget, the pool or the context is)."""
@@ -52,12 +53,7 @@ class Engine:
     def __init__(self, model: LoadedModel, recipe: Recipe, *, threads: int, available_bytes: int) -> None:
         self.model, self.recipe, self.threads = model, recipe, threads
         self.capacity = _plan_capacity(model, recipe, available_bytes)
-        self.kv_tensors = KVTensors.allocate(
-            model.architecture.layers,
-            self.capacity.num_blocks,
-            recipe.scheduler.block_size,
-            model.dtype,
-        )
+        self.kv_tensors = self._allocate_kv(available_bytes)
         self.executor = EagerExecutor(model, self.kv_tensors)
         self.sampler = Sampler(model.architecture.vocab_size)
         self.weights = WeightWatch(model.module, allow_updates=recipe.model.allow_weight_updates)
@@ -66,7 +62,29 @@ class Engine:
             byte_fallback_tokens(model.tokenizer.hf.get_vocab()) if model.tokenizer else frozenset()
         )
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._next_request_id = 0
+        self._reset()
+
+    def _allocate_kv(self, available_bytes: int) -> KVTensors:
+        try:
+            return KVTensors.allocate(
+                self.model.architecture.layers,
+                self.capacity.num_blocks,
+                self.recipe.scheduler.block_size,
+                self.model.dtype,
+            )
+        except RuntimeError as error:  # what ATen raises when the system refuses memory
+            raise CapacityError(
+                "the system refused memory for the KV cache (a limit of this process, see ulimit -v)",
+                needed=self.capacity.bytes,
+                available=available_bytes,
+                where="scheduler_config",
+                hint="lower kv_cache_gib or kv_cache_tokens",
+            ) from error
+
+    def renew(self) -> None:
+        """Start afresh after an interrupt that struck in the middle of bookkeeping."""
         self._reset()
 
     def _reset(self) -> None:
@@ -122,9 +140,16 @@ class Engine:
             started: when the call began, by ``time.perf_counter``; now, if ``None``.
 
         Raises:
+            EngineError: this is a forked child of the process that loaded the model.
             EngineBusyError: another thread, or an unfinished iterator, is generating.
             StaleWeightsError: weights changed since they were bound.
         """
+        if os.getpid() != self._process:
+            raise EngineError(
+                f"the model was loaded in process {self._process}; this is its child {os.getpid()}, where "
+                "the threads of PyTorch do not exist",
+                hint="load it in this process, or start processes with multiprocessing's 'spawn'",
+            )
         if not self._lock.acquire(blocking=False):
             raise EngineBusyError(
                 "this engine is already generating",

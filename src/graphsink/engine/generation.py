@@ -10,7 +10,7 @@ from graphsink.engine.metrics import GenerationMetrics
 from graphsink.engine.request import FinishReason, Request, RequestOutput, TokenEvent
 from graphsink.engine.sampler import SampledToken, SampleResult
 from graphsink.engine.scheduler import ScheduledBatch
-from graphsink.errors import GenerationFailedError, NonFiniteLogitsError
+from graphsink.errors import EngineError, GenerationFailedError, NonFiniteLogitsError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,11 @@ class Generation:
     def abort(self, reason: str) -> None:
         """End all unfinished requests with ``error``; what they have generated is kept."""
         unfinished = [request for request in self._requests if not request.is_finished]
-        self._engine.scheduler.abort_all(FinishReason.ERROR, reason)
+        try:
+            self._engine.scheduler.abort_all(FinishReason.ERROR, reason)
+        except (KeyError, EngineError):
+            # An interrupt struck between two entries of the scheduler's books: begin new ones.
+            self._engine.renew()
         for request in unfinished:
             # Some may not have reached the scheduler yet.
             request.finish_reason, request.error = FinishReason.ERROR, reason
@@ -89,7 +93,8 @@ class Generation:
     def _forward(self, batch: ForwardBatch) -> Tensor:
         try:
             return self._engine.executor.forward(batch)
-        except Exception as error:
+        except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
+            # What models and ATen raise; a caller's own exception (a time-out from a signal) passes through.
             lines = str(error).strip().splitlines() or [""]
             raise GenerationFailedError(
                 f"the forward of {batch.num_tokens} tokens failed: {type(error).__name__}: {lines[0]}"

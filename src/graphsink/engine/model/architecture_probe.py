@@ -41,7 +41,7 @@ IGNORED_ARGUMENTS = frozenset(
 )
 """Keyword arguments of attention calls that the specification covers or that change no number."""
 
-SEQUENCE_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+SEQUENCE_DEPENDENT_ROPE = frozenset({"longrope"})
 """Rotary embeddings whose frequencies change once a sequence outgrows the original context."""
 
 
@@ -134,6 +134,8 @@ def probe_architecture(
     Raises:
         UnsupportedModelError: naming the model type and what it needs.
     """
+    if any(rope.get("rope_type") == "dynamic" for rope in _rope_parameters(config)):
+        raise _refusal(config, "dynamic rotary scaling depends on what is packed beside a sequence")
     context_length, note = _context_length(config)
     _register_probe()
     recorder = _Recorder()

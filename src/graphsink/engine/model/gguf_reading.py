@@ -249,4 +249,14 @@ def _place(
         raise cursor.damaged(
             f"it is truncated: its tensors need {needed:,} bytes, the file has {cursor.file_size:,}"
         )
+    _check_tiling(cursor, tensors, alignment)
     return tensors
+
+
+def _check_tiling(cursor: _Cursor, tensors: Mapping[str, GgufTensor], alignment: int) -> None:
+    """Tensors lie one after another, each aligned; an overlap gives a tensor the values of another."""
+    position = None
+    for tensor in sorted(tensors.values(), key=lambda tensor: tensor.start):
+        if position is not None and tensor.start != position:
+            raise cursor.damaged(f"the tensor '{tensor.name}' does not lie where the one before it ends")
+        position = -(-(tensor.start + tensor.size) // alignment) * alignment

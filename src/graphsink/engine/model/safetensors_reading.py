@@ -162,9 +162,11 @@ def read_header(path: Path) -> list[StoredTensor]:
                 raise _damaged(path, f"it does not start like a safetensors file ({size:,} bytes)")
             if 8 + length > size:
                 raise _damaged(path, f"its header needs {8 + length:,} bytes, the file has {size:,}")
-            header = json.loads(file.read(length))
+            header = json.loads(file.read(length), object_pairs_hook=_without_duplicates)
     except OSError as error:
         raise ModelFileError(f"'{path.name}' cannot be read: {error.strerror}", where=str(path)) from error
+    except _DuplicateKeyError as error:
+        raise _damaged(path, f"its header has two entries '{error}'") from error
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "its header is not JSON") from error
     if not isinstance(header, dict):
@@ -175,7 +177,32 @@ def read_header(path: Path) -> list[StoredTensor]:
     if needed != size:
         kind = "truncated" if needed > size else "damaged"
         raise _damaged(path, f"it is {kind}: its tensors need {needed:,} bytes, the file has {size:,}")
-    return sorted(tensors, key=lambda tensor: tensor.start)
+    tensors.sort(key=lambda tensor: tensor.start)
+    _check_tiling(path, tensors, 8 + length)
+    return tensors
+
+
+class _DuplicateKeyError(Exception):
+    """A key that stands twice in one JSON object."""
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for key, value in pairs:
+        if key in values:
+            raise _DuplicateKeyError(key)
+        values[key] = value
+    return values
+
+
+def _check_tiling(path: Path, tensors: list[StoredTensor], data_start: int) -> None:
+    """Tensors lie one after another without gaps; an overlap gives a tensor the values of another."""
+    position = data_start
+    for tensor in tensors:
+        if tensor.start != position:
+            kind = "overlaps the one before it" if tensor.start < position else "leaves a gap before it"
+            raise _damaged(path, f"the tensor '{tensor.name}' {kind}")
+        position += tensor.size
 
 
 def _damaged(path: Path, reason: str) -> ModelFileError:

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from graphsink.engine.model.files import first_names
 from graphsink.engine.model.model_source import ModelSource, Progress, SourceKind
-from graphsink.engine.model.safetensors_reading import StoredTensor, read_headers, read_tensor
+from graphsink.engine.model.safetensors_reading import FLOAT_TYPES, StoredTensor, read_headers, read_tensor
 from graphsink.engine.model.transformers_output import quiet_transformers
 from graphsink.errors import CapacityError, InternalError, ModelFileError, UnsupportedModelError
 
@@ -229,6 +229,13 @@ def _check_shapes(empty: PreTrainedModel, stored: dict[str, StoredTensor]) -> No
     ]
     if wrong:
         raise _wrong_shapes(wrong, str(next(iter(stored.values())).file.parent))
+    for name, parameter in empty.named_parameters():
+        if name in stored and parameter.is_floating_point() and stored[name].type_name not in FLOAT_TYPES:
+            raise ModelFileError(
+                f"the weight '{name}' has the type {stored[name].type_name}, not a floating-point type",
+                where=str(stored[name].file),
+                hint="use the float16, bfloat16 or float32 version of the checkpoint",
+            )
 
 
 def _wrong_shapes(wrong: list[str], where: str) -> ModelFileError:
