@@ -16,10 +16,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from graphsink.cli.broken_pipe import silence
 from graphsink.cli.report_file import ReportFile
 from graphsink.cli.token_printer import TokenPrinter
 from graphsink.config.interrupts import deferred_interrupts
-from graphsink.errors import GenerationFailedError, RecipeValueError
+from graphsink.errors import GenerationFailedError, RecipeError, RecipeValueError
 from graphsink.recipe.loader import LoadedRecipe, load_recipe, resolve_path
 from graphsink.recipe.prompt_values import PromptItem
 from graphsink.recipe.prompts import load_prompts
@@ -125,14 +126,39 @@ def _run(loaded: LoadedRecipe, prompts: Sequence[PromptItem], output: Output) ->
         outputs, code = cast("list[RequestOutput]", failure.outputs), failure.exit_code
     texts.finish(outputs)
     report = build_report(llm, outputs, interrupted=code != 0)
-    if not output.quiet and not output.json_on_stdout and not texts.closed:
-        print_run(report, Console(highlight=False))
     document = report.to_json()
+    failures = _write_reports(document, output.report_files)
     if output.json_on_stdout:
         print(document)
-    for report_file in output.report_files:
-        report_file.write(document)
+    elif not output.quiet and not texts.closed:
+        _print_tables(report)
+    if failures:
+        raise failures[0]
     return code or _exit_code(report)
+
+
+def _write_reports(document: str, report_files: Sequence[ReportFile]) -> list[RecipeError]:
+    """Write all that can be written; returns the errors, to be raised when everything else is out."""
+    failures = []
+    for report_file in report_files:
+        try:
+            report_file.write(document)
+        except RecipeError as error:
+            failures.append(error)
+    return failures
+
+
+def _print_tables(report: RunReport) -> None:
+    """Print the metrics; a reader that has gone away is no error."""
+    console = Console(highlight=False)
+    # Captured: rich ends the process by itself when its output breaks.
+    with console.capture() as capture:
+        print_run(report, console)
+    try:
+        sys.stdout.write(capture.get())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
 
 
 def _with_prompts(loaded: LoadedRecipe, prompts: Sequence[str]) -> LoadedRecipe:
