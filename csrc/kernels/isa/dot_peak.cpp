@@ -2,7 +2,9 @@
 // registers. dot_peak_f32 uses float32 multiply-add, dot_peak_bf16 the level's bfloat16 instruction where it
 // has one.
 //
-// Slots: [iterations, flops]; flops is the address of double[block_dim]: each block stores how many
+//     dot_peak  [iterations, flops]
+//
+// flops is the address of double[block_dim]: each block stores how many
 // floating-point operations it did (a multiply-add counts as two).
 #include "level.h"
 

@@ -1,6 +1,8 @@
 // The packed linear layer: y[M, N] = x[M, K] @ W[N, K]^T + bias, as linear_f32 and linear_bf16.
 //
-// Slots, see linear_problem.h: [x, packed, bias or 0, y, M, N, K, x_row_stride, y_row_stride].
+//     linear  [x, packed, bias, y, M, N, K, x_row_stride, y_row_stride]
+//
+// Slots are described in linear_problem.h; bias may be 0.
 // Needs 128 KiB of scratch (kLinearScratchBytes), except at the scalar level. Sums are float32; the bias is
 // added to them before the one rounding. Errors: GS_ERROR_BAD_ARGUMENT, GS_ERROR_SCRATCH_TOO_SMALL.
 #include "level.h"

@@ -1,6 +1,7 @@
 // Packing of linear weights: pack_linear_f32, pack_linear_bf16.
 //
-// Slots: [rows, packed, first, last, N, K, row_stride]
+//     pack_linear  [rows, packed, first, last, N, K, row_stride]
+//
 //   rows        address of row `first` of W[N, K]; only rows first .. last-1 are read, so a caller can stream
 //               a large matrix through a small buffer
 //   packed      the whole packed form, 64-byte aligned

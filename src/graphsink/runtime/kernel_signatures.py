@@ -77,7 +77,26 @@ _ELEMENTARY: dict[str, tuple[Slot, ...]] = {
     "empty": (),
     "count_block": (_update("counters", "[block_dim]", "int64"),),
     "add_to": (_update("target", "one element", "int64"), _int("value", "is added")),
+    "combine": (
+        _write("destination", "[length]", "uint64"),
+        _read("a", "[length]", "uint64"),
+        _read("b", "[length]", "uint64"),
+        _int("constant", "is added"),
+        _int("length", "elements"),
+    ),
+    "delay": (_int("core", "is kept busy; others return"), _int("nanoseconds", "how long")),
     "fail": (_int("code", "is reported as the error"),),
+    "fail_on_core": (_int("core", "reports the number of the block as a fault"),),
+    "meet": (
+        _update("flags", "[block_dim]", "int64"),
+        _int("nanoseconds", "after which not having met is a fault"),
+    ),
+    "meet_tasks": (
+        _update("flags", "[count]", "int64"),
+        _int("index", "of this task"),
+        _int("count", "tasks that meet"),
+        _int("nanoseconds", "after which not having met is a fault"),
+    ),
 }
 
 _UNARY = (_read("input", "[count]"), _write("output", "[count]"), _int("count", "elements"))
@@ -123,6 +142,30 @@ _WORKSPACE_SHAPE = "[sequences, chunks, heads, round_up(value_size, 16) + 16], s
 
 # Kernels that exist once per dtype; "T" stands for it.
 _FAMILIES: dict[str, tuple[Slot, ...]] = {
+    "linear": (
+        _read("x", "[M, K], rows x_row_stride apart"),
+        _read("packed", "a packed weight, see docs/design/linear.md", "uint8"),
+        _read("bias", "[N], or null"),
+        _write("y", "[M, N], rows y_row_stride apart"),
+        _int("M", "rows"),
+        _int("N", "outputs"),
+        _int("K", "inputs"),
+        _int("x_row_stride", "elements from row to row"),
+        _int("y_row_stride", "elements from row to row"),
+    ),
+    "pack_linear": (
+        _read("rows", "rows first to last - 1 of W[N, K], row_stride apart"),
+        _write("packed", "the whole packed weight", "uint8"),
+        _int("first", "first row; a multiple of 16"),
+        _int("last", "one past the last row; a multiple of 16, or N"),
+        _int("N", "outputs"),
+        _int("K", "inputs"),
+        _int("row_stride", "elements from row to row"),
+    ),
+    "dot_peak": (
+        _int("iterations", "rounds of the register loop"),
+        _write("flops", "[block_dim]", "float64"),
+    ),
     **dict.fromkeys(("exp", "tanh", "erf", "silu", "gelu_tanh", "gelu_erf"), _UNARY),
     **dict.fromkeys(("add", "mul"), _BINARY),
     **dict.fromkeys(("silu_mul", "gelu_tanh_mul", "gelu_erf_mul"), _GATED),
